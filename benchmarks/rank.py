@@ -30,8 +30,10 @@ from benchmarks.variant_builds import Builds
 from benchmarks.variants import DEFAULT, KINDS, Variant
 from compiler_opt_perf.blocks.cpu_files import llvm_name
 from compiler_opt_perf.blocks.model import CostModel, load
-from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, TraceReplay
+from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Cost, Evaluator, TraceReplay
 from compiler_opt_perf.cost.learned_replay import LearnedReplay
+from compiler_opt_perf.cost.recording import own_cost
+from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.run.files import sha256, write_json
 from compiler_opt_perf.run.memo import memo
@@ -46,6 +48,7 @@ _EVALUATIONS = 3
 # Parts of mca-pmu that are left out, one at a time: those whose worth is in doubt.
 _PARTS = ("failed-forwarding", "predictor", "icache-misses", "decoded-code")
 _DRAWN = "mca-pmu on a drawn path"
+_ALL = "instructions of the whole process"
 #: As many rounds of all programs are run before the next ones.
 _TURN = LAYOUTS
 
@@ -145,6 +148,7 @@ class RankedProgram:
                 evaluator,
                 self._context(variant, **changes),
                 self._candidate(evaluator, variant),
+                self.replayed,
             )
             for name, (evaluator, changes) in self._ways().items()
             for variant in self.variants
@@ -156,6 +160,9 @@ class RankedProgram:
                 predictions.setdefault(job[0], []).append(outcome.get())
         for name, learned in self.judges.learned().items():
             predictions[name] = self._predicted(name, learned)
+        if not self.replayed:
+            profiles = [self.builds.record(variant)[1] for variant in self.variants]
+            predictions[_ALL] = [_instructions(profile) for profile in profiles]
         names = [variant.name for variant in self.variants]
         write_json(self.folder / "predictions.json", {"variants": names, "costs": predictions})
 
@@ -169,7 +176,12 @@ class RankedProgram:
         def predict() -> list[float]:
             logging.info("%s: %s", self.label, name)
             return [
-                learned.cost([self.builds.binary(variant)], self._context(variant)).total
+                _cost(
+                    learned,
+                    [self.builds.binary(variant)],
+                    self._context(variant),
+                    self.replayed,
+                ).total
                 for variant in self.variants
             ]
 
@@ -258,10 +270,23 @@ class RankedProgram:
         write_json(self.folder / "evaluation_seconds.json", median)
 
 
-def _total(job: tuple[str, Context, list[Path]]) -> float:
+def _total(job: tuple[str, Context, list[Path], bool]) -> float:
     """The cost of a candidate, in a pool's worker."""
-    evaluator, context, candidate = job
-    return EVALUATORS[evaluator].cost(candidate, context).total
+    evaluator, context, candidate, replayed = job
+    return _cost(EVALUATORS[evaluator], candidate, context, replayed).total
+
+
+def _cost(evaluator: Evaluator, candidate: list[Path], context: Context, replayed: bool) -> Cost:
+    """The cost of a candidate, whose run is the default variant's if it is `replayed`."""
+    if replayed:
+        return evaluator.cost(candidate, context)
+    return own_cost(evaluator, candidate, context)
+
+
+def _instructions(profile: Path) -> float:
+    """How many a profiled run executed, those in other objects, too."""
+    (event,) = (one for one in Manifest.load(profile).events if one.name == "instructions")
+    return float(event.total + event.outside)
 
 
 def result(name: str, kind: str, folder: Path) -> Ranked | None:

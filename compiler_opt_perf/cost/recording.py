@@ -19,10 +19,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.binary.elf import BinaryError
-from compiler_opt_perf.cost.evaluator import RECORDED, Context, Cost, CostError, Replay
+from compiler_opt_perf.cost.evaluator import (
+    RECORDED,
+    Context,
+    Cost,
+    CostError,
+    Evaluator,
+    Replay,
+)
 from compiler_opt_perf.profile import callgrind
 from compiler_opt_perf.profile.collect import collect_run
 from compiler_opt_perf.profile.errors import PmuError
+from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.command import CompletedCommand, signal_name
 from compiler_opt_perf.run.content import Content
 from compiler_opt_perf.run.files import make_executable, sha256
@@ -43,6 +51,10 @@ FOLDER = BUILD / "recordings"
 WINDOW = 9
 # Their folders are named by the content of their sources.
 _LIBRARIES = ("qemu_plugin", "reader", "branch_predictor")
+#: Name of the part for instructions in other objects, such as the C library, and the cycles of one:
+#: 0.42 and 0.50 were fitted to the times of programs on two CPUs (docs/results/cycles.md).
+ELSEWHERE = "(code elsewhere)"
+CYCLES_ELSEWHERE = 0.45
 # The whole environment of isolated runs.
 _ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LC_ALL": "C"}
 
@@ -159,7 +171,7 @@ class Recorder:
                     "compared with: it computes something else, or prints times or addresses"
                 )
             own = dataclasses.replace(context, trace=run.windows, profile=run.profile)
-            cost = self.evaluator.cost(objects, own)
+            cost = own_cost(self.evaluator, objects, own)
         names = ("output", "blocks", "seconds", "peak_mib")
         recorded = {name: getattr(run, name) for name in names}
         return dataclasses.replace(cost, report={**cost.report, RECORDED: recorded})
@@ -167,6 +179,30 @@ class Recorder:
     def requiring(self, cost: Cost) -> "Recorder":
         """The same, for candidates that have to print what the one of this cost printed."""
         return dataclasses.replace(self, output=cost.report[RECORDED]["output"])
+
+
+def own_cost(evaluator: Evaluator, objects: Sequence[Path], context: Context) -> Cost:
+    """The cost of a candidate whose own run the context has.
+
+    An evaluator that reads the run's profile is told there what the run executed in other objects.
+    That differs, too: what is not inlined may be called in a library. The report has it as
+    `elsewhere`.
+
+    Raises the errors of Evaluator.cost, and PmuError: the profile cannot be read.
+    """
+    cost = evaluator.cost(objects, context)
+    # A correction has a weight of its own for it.
+    reads = isinstance(evaluator, Replay) and evaluator.uses_profile
+    if not reads or context.profile is None or "correction" in cost.report:
+        return cost
+    events = {event.name: event for event in Manifest.load(context.profile).events}
+    instructions = events["instructions"].outside if "instructions" in events else 0
+    cycles = CYCLES_ELSEWHERE * instructions
+    return Cost(
+        cost.total + cycles,
+        {**cost.parts, ELSEWHERE: cycles},
+        {**cost.report, "elsewhere": {"instructions": instructions, "cycles": cycles}},
+    )
 
 
 def judged(

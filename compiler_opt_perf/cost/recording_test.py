@@ -13,6 +13,8 @@ from compiler_opt_perf.blocks.cpu_files import FOLDER
 from compiler_opt_perf.cost import recording
 from compiler_opt_perf.cost.evaluator import EVALUATORS, RECORDED, Context, Replay
 from compiler_opt_perf.cost.recording import (
+    CYCLES_ELSEWHERE,
+    ELSEWHERE,
     RECORD_FLAGS,
     Recorder,
     RecordingError,
@@ -44,6 +46,10 @@ int main(int argc, char **argv) {
     for (int c; (c = fgetc(file)) != EOF;) sum += c;
   }
   for (long i = 0; i < rounds; ++i) sum = step(sum, i) + step(i, sum);
+#ifdef COPIES
+  static char text[4096];
+  for (long i = 0; i < rounds; ++i) memmove(text + i % 8, text, 4000);
+#endif
   if (!strcmp(how, "fail")) return 3;
   if (!strcmp(how, "crash")) abort();
   while (!strcmp(how, "hang")) ++*(volatile long *)&sum;
@@ -61,6 +67,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     kinds = {
         "inlined": [f"-DINLINE={inlined}", "-DSEED=0", *PROFILING_FLAGS.split()],
         "called": [f"-DINLINE={called}", "-DSEED=0", *PROFILING_FLAGS.split()],
+        "copying": [f"-DINLINE={called}", "-DSEED=0", "-DCOPIES", *PROFILING_FLAGS.split()],
         "other": [f"-DINLINE={called}", "-DSEED=1", *PROFILING_FLAGS.split()],
         "undescribed": [f"-DINLINE={called}", "-DSEED=0"],
         "object": [f"-DINLINE={called}", "-DSEED=0", "-c"],
@@ -98,6 +105,19 @@ def test_each_build_is_judged_by_its_own_run(
         assert called.report["unmapped"]["executions"] == 0
         assert called.report[RECORDED]["blocks"] > inlined.report[RECORDED]["blocks"] > 10000
         assert called.report[RECORDED]["peak_mib"] > 0
+
+
+def test_what_a_run_executes_in_libraries_counts(
+    builds: dict[str, Path], context: Context, tmp_path: Path
+) -> None:
+    recorder = _recorder(tmp_path, "3000", evaluator="mca-pmu")
+    copying, called = (recorder.cost([builds[name]], context) for name in ("copying", "called"))
+    # A copy of 4,000 bytes takes 63 instructions at least, at 64 bytes each.
+    executed = copying.report["elsewhere"]["instructions"]
+    assert executed > called.report["elsewhere"]["instructions"] + 3000 * 63
+    assert copying.parts[ELSEWHERE] == CYCLES_ELSEWHERE * executed
+    assert copying.total == pytest.approx(sum(copying.parts.values()))
+    assert copying.parts[ELSEWHERE] > copying.total / 2
 
 
 def test_the_same_binary_and_run_are_recorded_once(

@@ -133,6 +133,11 @@ def _remarks(cost: Cost) -> list[str]:
             f"recorded by itself: {recorded['blocks']:,} blocks, {recorded['seconds']:.1f} s of "
             f"processor time, at most {recorded['peak_mib']:.0f} MiB"
         )
+    if other := report.get("elsewhere"):
+        lines.append(
+            f"instructions in other objects, such as the C library: {other['instructions']:,}, "
+            f"{other['cycles'] / cost.total:.1%} of the cycles"
+        )
     if "trace" in report:
         own = report["executions"]
         lines.append(

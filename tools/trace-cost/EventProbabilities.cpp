@@ -12,15 +12,24 @@
 using namespace llvm;
 using namespace llvm::tracecost;
 
-/// The probability that \p Rate says, 0 if it is unknown. \p Share, if given,
-/// counts the executions.
-static double probability(std::optional<double> Rate, uint64_t Executions = 0,
-                          KnownShare *Share = nullptr) {
-  if (Share) {
-    Share->All += Executions;
-    Share->Known += Rate ? Executions : 0;
-  }
-  return Rate.value_or(0.0);
+static void addExecutions(KnownShare *Share, uint64_t Executions,
+                          bool IsKnown) {
+  if (!Share)
+    return;
+  Share->All += Executions;
+  Share->Known += IsKnown ? Executions : 0;
+}
+
+/// How often an event happens at the instruction at \p Address by the profile.
+/// At a place that it doesn't know, as often as in the whole program: what the
+/// optimiser left without a location misses like other code. \p Share, if
+/// given, counts the executions.
+static double rate(EventRates &Rates, RateKind Kind, const CodeBlock &Block,
+                   uint64_t Address, uint64_t Executions = 0,
+                   KnownShare *Share = nullptr) {
+  std::optional<double> Known = Rates.at(Kind, Block, Address);
+  addExecutions(Share, Executions, Known.has_value());
+  return Known ? *Known : Rates.ofProgram(Kind).value_or(0.0);
 }
 
 static double ratio(uint64_t Part, uint64_t Whole) {
@@ -54,18 +63,31 @@ EventModel::probabilities(const SimBlock &Block, uint64_t Executions,
     const Operation &Op = Block.Operations[I];
     if (Op.CanMiss && Parts.has(ModelPart::LLCMisses))
       Result.Miss[I] =
-          probability(Rates->llcMiss(Code, Op.Address), Executions, &Loads);
+          rate(*Rates, RateKind::LLCMiss, Code, Op.Address, Executions, &Loads);
     if (Op.CanMiss && Parts.has(ModelPart::FirstLevelMisses))
       Result.FirstLevelMiss[I] =
-          probability(Rates->firstLevelMiss(Code, Op.Address));
+          rate(*Rates, RateKind::FirstLevelMiss, Code, Op.Address);
     if (Op.StartsLine)
       Line = &Result.FetchMiss[I];
     // The rate is per instruction; a line misses once.
     if (Line && Parts.has(ModelPart::ICacheMisses))
       *Line = std::min(
-          1.0, *Line + probability(Rates->icacheMiss(Code, Op.Address)));
+          1.0, *Line + rate(*Rates, RateKind::ICacheMiss, Code, Op.Address));
   }
   return Result;
+}
+
+void tracecost::scaleTo(std::optional<uint64_t> Number,
+                        std::vector<double> EventProbabilities::*Of,
+                        ArrayRef<ExecutedProbabilities> Blocks) {
+  double Expected = 0;
+  for (auto [Block, Executions] : Blocks)
+    Expected += Executions * sum_of(Block->*Of, 0.0);
+  if (!Number || !Expected)
+    return;
+  for (auto [Block, Executions] : Blocks)
+    for (double &Probability : Block->*Of)
+      Probability = std::min(1.0, Probability * (*Number / Expected));
 }
 
 void EventModel::setMispredictions(EventProbabilities &Result,
@@ -78,18 +100,17 @@ void EventModel::setMispredictions(EventProbabilities &Result,
     KnownShare *Share = Op.IsConditionalBranch ? &Branches : nullptr;
     if (Predicted && Op.IsIndirectCall)
       Mispredict = ratio(Predicted->MispredictedCalls, Predicted->Calls);
-    else if (Predicted)
+    else if (Predicted) {
       // A branch before the exit is known not to be mispredicted.
-      Mispredict = probability(
-          &Op == Exit ? ratio(Predicted->MispredictedExits, Predicted->Exits)
-                      : 0.0,
-          Executions, Share);
-    else if (Rates)
-      Mispredict =
-          probability(Op.IsConditionalBranch
-                          ? Rates->mispredict(*Block.Code, Op.Address)
-                          : Rates->indirectMispredict(*Block.Code, Op.Address),
-                      Executions, Share);
+      addExecutions(Share, Executions, true);
+      Mispredict = &Op == Exit
+                       ? ratio(Predicted->MispredictedExits, Predicted->Exits)
+                       : 0.0;
+    } else if (Rates)
+      Mispredict = rate(*Rates,
+                        Op.IsConditionalBranch ? RateKind::Mispredict
+                                               : RateKind::IndirectMispredict,
+                        *Block.Code, Op.Address, Executions, Share);
   }
 }
 
@@ -105,10 +126,18 @@ static void setFetches(const FetchMisses &Misses, const Operation &Op,
     Events.Decode.set(Bit);
 }
 
-void tracecost::drawEvents(const EventProbabilities &Probabilities,
-                           ArrayRef<Operation> Executed, unsigned First,
-                           const RecordedEvents &Recorded, DrawFn Draw,
-                           WindowEvents &Events) {
+EventNumbers tracecost::drawEvents(const EventProbabilities &Probabilities,
+                                   ArrayRef<Operation> Executed, unsigned First,
+                                   const RecordedEvents &Recorded, DrawFn Draw,
+                                   WindowEvents &Events) {
+  EventNumbers Numbers;
+  auto Note = [&](EventKind Kind, double Probability, bool Happens,
+                  BitVector &Bits, unsigned Bit) {
+    Numbers[Kind].Expected += Probability;
+    Numbers[Kind].Happened += Happens;
+    if (Happens)
+      Bits.set(Bit);
+  };
   const std::optional<BranchOutcome> &Outcome = Recorded.Branches;
   const Operation *Exit = Outcome ? exitOf(Executed) : nullptr;
   unsigned Branches = 0, Lines = 0, Calls = 0;
@@ -117,16 +146,21 @@ void tracecost::drawEvents(const EventProbabilities &Probabilities,
     // Both levels share one number: what misses the last also misses the first.
     if (Op.CanMiss) {
       double Number = Draw(Op.LoadNumber, DrawKind::Load);
-      if (Number < Probabilities.Miss[I])
-        Events.Miss.set(Bit);
-      else if (Number < Probabilities.FirstLevelMiss[I])
-        Events.FirstLevelMiss.set(Bit);
+      double Last = Probabilities.Miss[I];
+      double Any = std::max(Probabilities.FirstLevelMiss[I], Last);
+      Note(LLCMisses, Last, Number < Last, Events.Miss, Bit);
+      Note(FirstLevelMisses, Any - Last, Number >= Last && Number < Any,
+           Events.FirstLevelMiss, Bit);
     }
-    if (Outcome ? (Op.IsIndirectCall ? Calls++ < Outcome->Calls
-                                     : Outcome->Exit && &Op == Exit)
-                : Op.canMispredict() && Draw(Branches++, DrawKind::Branch) <
-                                            Probabilities.Mispredict[I])
-      Events.Mispredict.set(Bit);
+    if (Outcome) {
+      bool IsWrong = Op.IsIndirectCall ? Calls++ < Outcome->Calls
+                                       : Outcome->Exit && &Op == Exit;
+      Note(Mispredictions, 0, IsWrong, Events.Mispredict, Bit);
+    } else if (Op.canMispredict()) {
+      double Probability = Probabilities.Mispredict[I];
+      bool IsWrong = Draw(Branches++, DrawKind::Branch) < Probability;
+      Note(Mispredictions, Probability, IsWrong, Events.Mispredict, Bit);
+    }
     Lines += Op.StartsLine;
     if (Recorded.Fetches)
       setFetches(*Recorded.Fetches, Op, Lines, Bit, Events);
@@ -134,4 +168,9 @@ void tracecost::drawEvents(const EventProbabilities &Probabilities,
              Draw(Lines - 1, DrawKind::Line) < Probabilities.FetchMiss[I])
       Events.FetchMiss.set(Bit);
   }
+  // The rates of a simulated predictor are those of the block's exit and calls,
+  // whichever branch an execution leaves by.
+  if (Outcome)
+    Numbers[Mispredictions].Expected = sum_of(Probabilities.Mispredict, 0.0);
+  return Numbers;
 }

@@ -17,6 +17,7 @@
 
 #include "BlockTrace.h"
 #include "CostResult.h"
+#include "EventCorrection.h"
 #include "EventDraws.h"
 #include "EventRates.h"
 #include "Simulator.h"
@@ -27,8 +28,19 @@ namespace tracecost {
 
 /// The probability of each kind of event at each operation of a block.
 struct EventProbabilities {
+  /// A load that misses the first level may miss the last one, too.
   std::vector<double> Miss, FirstLevelMiss, Mispredict, FetchMiss;
 };
+
+/// A block's probabilities, and its executions in the run.
+using ExecutedProbabilities = std::pair<EventProbabilities *, uint64_t>;
+
+/// Scales the probabilities \p Of a kind so that \p Number events are expected.
+/// By source lines they may be off: loads of one line share a rate, and some
+/// have no line.
+void scaleTo(std::optional<uint64_t> Number,
+             std::vector<double> EventProbabilities::*Of,
+             ArrayRef<ExecutedProbabilities> Blocks);
 
 /// Finds the probabilities of blocks' events.
 class EventModel {
@@ -60,10 +72,11 @@ using DrawFn = function_ref<double(unsigned Ordinal, DrawKind Kind)>;
 /// Draws the events of one visit of a block, of which \p Executed are executed.
 /// Sets bits of \p Events, where the first operation has the bit \p First.
 /// Branches and misses of code are not drawn where \p Recorded tells of them.
-void drawEvents(const EventProbabilities &Probabilities,
-                ArrayRef<Operation> Executed, unsigned First,
-                const RecordedEvents &Recorded, DrawFn Draw,
-                WindowEvents &Events);
+/// Returns how many events were expected and how many happened.
+EventNumbers drawEvents(const EventProbabilities &Probabilities,
+                        ArrayRef<Operation> Executed, unsigned First,
+                        const RecordedEvents &Recorded, DrawFn Draw,
+                        WindowEvents &Events);
 
 } // namespace tracecost
 } // namespace llvm

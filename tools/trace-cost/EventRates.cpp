@@ -7,6 +7,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "EventRates.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/BinaryFormat/Dwarf.h"
 #include "llvm/DebugInfo/DWARF/DWARFCompileUnit.h"
 #include "llvm/IR/DebugInfoMetadata.h"
@@ -62,12 +63,14 @@ Expected<std::unique_ptr<EventRates>> EventRates::create(LLVMContext &Ctx,
   const PMUProfile &Profile = **Read;
   std::unique_ptr<EventRates> Result(
       new EventRates(Ctx, std::move(*Read), Code));
-  Result->LLCMiss = Profile.findRate("llc-miss-probability");
-  Result->FirstLevelMiss = Profile.findRate("l1-miss-probability");
-  Result->IndirectMispredict = Profile.findRate("indirect-mispredict-rate");
-  Result->Mispredict = Profile.findRate("branch-mispredict-rate");
-  Result->ICacheMiss = Profile.findRate("icache-miss-rate");
-  if (!Result->LLCMiss && !Result->Mispredict && !Result->ICacheMiss)
+  static constexpr StringRef Names[] = {
+      "llc-miss-probability", "l1-miss-probability", "branch-mispredict-rate",
+      "indirect-mispredict-rate", "icache-miss-rate"};
+  for (auto [Name, Number] : zip_equal(Names, Result->Numbers))
+    Number = Profile.findRate(Name);
+  auto Has = [&](RateKind Kind) { return Result->ofProgram(Kind).has_value(); };
+  if (!Has(RateKind::LLCMiss) && !Has(RateKind::Mispredict) &&
+      !Has(RateKind::ICacheMiss))
     return createStringError("the PMU profile has none of the rates "
                              "llc-miss-probability, branch-mispredict-rate and "
                              "icache-miss-rate; collect the events they need");
@@ -148,9 +151,33 @@ const DILocation *EventRates::location(const CodeBlock &Block,
                          Innermost->InlinedAt);
 }
 
-std::optional<double> EventRates::rate(std::optional<unsigned> Rate,
-                                       const CodeBlock &Block,
-                                       uint64_t Address) {
+std::optional<double> EventRates::ofProgram(RateKind Kind) const {
+  std::optional<unsigned> Number = Numbers[unsigned(Kind)];
+  if (!Number)
+    return std::nullopt;
+  // The profile's own rate leaves out what has no location.
+  const PMUProfile::Rate &Rate = Profile.rates()[*Number];
+  uint64_t All = Profile.total(Rate.Denominator);
+  return All ? double(Profile.total(Rate.Numerator)) / All : 0.0;
+}
+
+std::optional<uint64_t> EventRates::number(RateKind Kind) const {
+  std::optional<unsigned> Number = Numbers[unsigned(Kind)];
+  if (!Number)
+    return std::nullopt;
+  return Profile.total(Profile.rates()[*Number].Numerator);
+}
+
+std::optional<uint64_t> EventRates::instructions() const {
+  std::optional<unsigned> Event = Profile.findEvent("instructions");
+  if (!Event)
+    return std::nullopt;
+  return Profile.total(*Event);
+}
+
+std::optional<double> EventRates::at(RateKind Kind, const CodeBlock &Block,
+                                     uint64_t Address) {
+  std::optional<unsigned> Rate = Numbers[unsigned(Kind)];
   if (!Rate)
     return std::nullopt;
   const CodeFunction &F = Code.functions()[Block.Function];

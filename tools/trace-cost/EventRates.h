@@ -22,11 +22,22 @@
 #include "llvm/IR/DIBuilder.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
+#include <array>
 #include <map>
 #include <memory>
 
 namespace llvm {
 namespace tracecost {
+
+/// What the model asks of a profile, in the order of the names in
+/// EventRates.cpp.
+enum class RateKind : unsigned {
+  LLCMiss,
+  FirstLevelMiss,
+  Mispredict,
+  IndirectMispredict,
+  ICacheMiss
+};
 
 class EventRates {
 public:
@@ -38,29 +49,17 @@ public:
   static Expected<std::unique_ptr<EventRates>> create(LLVMContext &Ctx,
                                                       const Program &Code);
 
-  /// The probability that the instruction at \p Address in \p Block, which
-  /// loads, misses the last-level cache. Nothing if the profile doesn't know.
-  std::optional<double> llcMiss(const CodeBlock &Block, uint64_t Address) {
-    return rate(LLCMiss, Block, Address);
-  }
-  /// The probability that it misses the first-level cache.
-  std::optional<double> firstLevelMiss(const CodeBlock &Block,
-                                       uint64_t Address) {
-    return rate(FirstLevelMiss, Block, Address);
-  }
-  /// The probability that the indirect jump or call there is mispredicted.
-  std::optional<double> indirectMispredict(const CodeBlock &Block,
-                                           uint64_t Address) {
-    return rate(IndirectMispredict, Block, Address);
-  }
-  /// The probability that the conditional branch there is mispredicted.
-  std::optional<double> mispredict(const CodeBlock &Block, uint64_t Address) {
-    return rate(Mispredict, Block, Address);
-  }
-  /// How often fetching the instruction there misses the instruction cache.
-  std::optional<double> icacheMiss(const CodeBlock &Block, uint64_t Address) {
-    return rate(ICacheMiss, Block, Address);
-  }
+  /// How often an event happens at the instruction at \p Address in \p Block: a
+  /// probability, but misses of the instruction cache. Nothing if the profile
+  /// doesn't know the place.
+  std::optional<double> at(RateKind Kind, const CodeBlock &Block,
+                           uint64_t Address);
+  /// The same of the whole program. Nothing if the profile lacks the event.
+  std::optional<double> ofProgram(RateKind Kind) const;
+  /// How many of these events happened in the program's own code.
+  std::optional<uint64_t> number(RateKind Kind) const;
+  /// How many instructions of the program's own code were executed.
+  std::optional<uint64_t> instructions() const;
 
 private:
   /// A function, by itself or inlined.
@@ -71,8 +70,6 @@ private:
 
   EventRates(LLVMContext &Ctx, std::unique_ptr<const PMUProfile> Profile,
              const Program &Code);
-  std::optional<double> rate(std::optional<unsigned> Rate,
-                             const CodeBlock &Block, uint64_t Address);
   const DILocation *location(const CodeBlock &Block, uint64_t Address);
   const Frame *frame(unsigned Object, ArrayRef<DWARFDie> Chain);
   DILocalScope *scope(DISubprogram *SP, unsigned Discriminator);
@@ -82,8 +79,8 @@ private:
   const std::unique_ptr<const PMUProfile> OwnedProfile;
   const PMUProfile &Profile;
   const Program &Code;
-  std::optional<unsigned> FirstLevelMiss, LLCMiss, Mispredict,
-      IndirectMispredict, ICacheMiss;
+  /// The profile's number of each kind of rate; nothing where it lacks one.
+  std::array<std::optional<unsigned>, 5> Numbers;
   std::vector<std::unique_ptr<DWARFContext>> DebugInfo;
   Module M;
   DIBuilder Builder;

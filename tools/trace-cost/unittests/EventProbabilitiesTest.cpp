@@ -50,6 +50,22 @@ TEST(EventProbabilitiesTest, APartThatIsLeftOutHasNoEvents) {
   EXPECT_EQ(Branches.All, 0);
 }
 
+TEST(EventProbabilitiesTest, AsManyLoadsMissAsTheRunHas) {
+  EventProbabilities First, Second;
+  First.Miss = {0.25, 0};
+  Second.Miss = {0.125, 0.125};
+  // 100 times 0.25, and 300 times 0.25.
+  ExecutedProbabilities Blocks[] = {{&First, 100}, {&Second, 300}};
+  scaleTo(200, &EventProbabilities::Miss, Blocks);
+  EXPECT_EQ(First.Miss, (std::vector<double>{0.5, 0}));
+  EXPECT_EQ(Second.Miss, (std::vector<double>{0.25, 0.25}));
+  // No more than all.
+  scaleTo(1000000, &EventProbabilities::Miss, Blocks);
+  EXPECT_EQ(Second.Miss, (std::vector<double>{1, 1}));
+  scaleTo(std::nullopt, &EventProbabilities::Miss, Blocks);
+  EXPECT_EQ(First.Miss, (std::vector<double>{1, 0}));
+}
+
 TEST(EventProbabilitiesTest, DrawsDecideWhatHappens) {
   SimBlock Block;
   Block.Operations.resize(5);
@@ -72,7 +88,14 @@ TEST(EventProbabilitiesTest, DrawsDecideWhatHappens) {
   };
   // The block is the second of a window, behind two operations.
   WindowEvents Events(7);
-  drawEvents(P, Block.Operations, 2, RecordedEvents(), Draw, Events);
+  EventNumbers Numbers =
+      drawEvents(P, Block.Operations, 2, RecordedEvents(), Draw, Events);
+  EXPECT_NEAR(Numbers[LLCMisses].Expected, 3 * 0.2, 1e-9);
+  EXPECT_EQ(Numbers[LLCMisses].Happened, 1);
+  EXPECT_NEAR(Numbers[FirstLevelMisses].Expected, 3 * 0.3, 1e-9);
+  EXPECT_EQ(Numbers[FirstLevelMisses].Happened, 1);
+  EXPECT_EQ(Numbers[Mispredictions].Expected, 1);
+  EXPECT_EQ(Numbers[Mispredictions].Happened, 1);
   auto Bits = [](const BitVector &V) {
     return std::vector<unsigned>(V.set_bits_begin(), V.set_bits_end());
   };
@@ -86,13 +109,16 @@ TEST(EventProbabilitiesTest, RecordedBranchesAreNotDrawn) {
   SimBlock Block = block();
   EventProbabilities P;
   P.Miss = P.FirstLevelMiss = P.FetchMiss = std::vector<double>(4);
-  P.Mispredict = {0, 1, 1, 0};
+  P.Mispredict = {0, 0.75, 0.25, 0};
   auto Mispredicted = [&](ArrayRef<Operation> Executed,
                           std::optional<BranchOutcome> Recorded) {
     WindowEvents Events(4);
-    drawEvents(
+    EventNumbers Numbers = drawEvents(
         P, Executed, 0, {Recorded, std::nullopt},
-        [](unsigned, DrawKind) { return 0.5; }, Events);
+        [](unsigned, DrawKind) { return 0.2; }, Events);
+    // Rates are those of all executions, by whichever branch they leave.
+    EXPECT_EQ(Numbers[Mispredictions].Expected, 1);
+    EXPECT_EQ(Numbers[Mispredictions].Happened, Events.Mispredict.count());
     return std::vector<unsigned>(Events.Mispredict.set_bits_begin(),
                                  Events.Mispredict.set_bits_end());
   };
