@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The size of machine code in an object file, in total and by function."""
+"""The size of machine code in an object file, in total and by function, and of a stripped file."""
 
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -9,7 +10,9 @@ from elftools.elf.constants import SH_FLAGS
 from elftools.elf.sections import SymbolTableSection
 
 from compiler_opt_perf.binary.elf import BinaryError, open_elf
+from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.errors import UserError
+from compiler_opt_perf.run.llvm import stock_tool
 
 
 class ObjectFileError(UserError):
@@ -28,6 +31,23 @@ def text_bytes(object_file: Path) -> int:
             return sum(s["sh_size"] for s in sections if s["sh_flags"] & SH_FLAGS.SHF_EXECINSTR)
     except BinaryError as error:
         raise ObjectFileError(str(error)) from error
+
+
+def stripped_bytes(program: Path) -> int:
+    """The size of a program's file without symbols and debug info, in bytes.
+
+    Raises:
+      ObjectFileError: the file is missing or not ELF.
+    """
+    # As strip and the linker's --strip-all do it; --strip-all takes more.
+    words: list[str | Path] = [stock_tool("llvm-objcopy"), "--strip-all-gnu", program.absolute()]
+    with tempfile.TemporaryDirectory(prefix="stripped-") as folder:
+        stripped = Path(folder) / "program"
+        try:
+            run_command([*words, stripped])
+        except CommandError as error:
+            raise ObjectFileError(f"{program}: not an ELF file, or damaged ({error})") from error
+        return stripped.stat().st_size
 
 
 class FunctionSizes(dict[str, int]):

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.cost.size import ObjectFileError, function_sizes, text_bytes
+from compiler_opt_perf.cost.size import (
+    ObjectFileError,
+    function_sizes,
+    stripped_bytes,
+    text_bytes,
+)
 from compiler_opt_perf.run.command import run_command
 
 
@@ -23,11 +28,26 @@ def test_sums_all_executable_sections(tmp_path: Path) -> None:
     assert text_bytes(target) == expected
 
 
+@pytest.mark.compiler
+@pytest.mark.parametrize("words", [(), ("-static",)], ids=["dynamic", "static"])
+def test_a_stripped_file_is_as_large_as_strip_makes_it(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    source, program, stripped = tmp_path / "a.c", tmp_path / "a", tmp_path / "stripped"
+    source.write_text("int main(void) { return 0; }\n")
+    run_command(["clang-22", "-fuse-ld=lld", "-g", *words, source, "-o", program])
+    run_command(["strip", program, "-o", stripped])
+    # The two lay the end of the file out a little differently.
+    assert stripped_bytes(program) == pytest.approx(stripped.stat().st_size, rel=0.02)
+    assert stripped_bytes(program) < program.stat().st_size
+
+
 def test_what_is_no_object_file_is_named(tmp_path: Path) -> None:
     for name, content in (("empty.o", b""), ("text.o", b"hello"), ("cut.o", b"\x7fELF\x02\x01")):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(ObjectFileError, match=name):
-            text_bytes(tmp_path / name)
+        for measure in (text_bytes, stripped_bytes):
+            with pytest.raises(ObjectFileError, match=name):
+                measure(tmp_path / name)
     # A head without what it tells of: the reader finds that out in several ways.
     head = bytearray(Path("/bin/true").read_bytes()[:64])
     for place in range(16, 64):

@@ -94,7 +94,7 @@ def _trial() -> Trial:
         for flag in ("run", "run2")
     ]
     ways = [
-        WayResult(name, "-O2", "/prog", 900, 0.0, [run(0.0), run(change)])
+        WayResult(name, "-O2", "/prog", 900, 0.0, 2000, 0.0, [run(0.0), run(change)])
         for name, change in (("plain", 0.0), ("policies", -0.04))
     ]
     verdict = Verdict("policies", ["Take policies: it is faster."])
@@ -113,7 +113,7 @@ def test_builds_of_a_program_are_shown_with_the_verdict(tmp_path: Path) -> None:
     assert "Take policies: it is faster." in page
     assert page.count("<svg") == 1 and 'id="legend_1"' in section.picture
     path.write_text(json.dumps({"kind": KIND, "version": 99}))
-    with pytest.raises(TrialError, match=r"try\.json.*version 1"):
+    with pytest.raises(TrialError, match=r"try\.json.*version 2"):
         read_trial(path)
 
 

@@ -87,9 +87,12 @@ def trial_section(trial: Trial) -> Section:
             }
         picture = change_bars(f"time {label}", series)
     else:
-        text = ["Bytes of machine code in the linked program."]
-        sizes = {way.name: (100 * way.text_change, None) for way in trial.ways[1:]}
-        picture = change_bars(f"text {label}", {"": sizes})
+        text = ["Bytes of machine code in the linked program, and of its file when it is stripped."]
+        sizes = {
+            "text": {way.name: (100 * way.text_change, None) for way in trial.ways[1:]},
+            "file": {way.name: (100 * way.file_change, None) for way in trial.ways[1:]},
+        }
+        picture = change_bars(f"size {label}", sizes)
     return Section(
         f"Builds of {Path(trial.source).name} against plain {trial.level}",
         text,

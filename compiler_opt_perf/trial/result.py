@@ -14,7 +14,10 @@ from compiler_opt_perf.run.table import NOTHING, percent, terminal
 from compiler_opt_perf.trial.errors import TrialError
 
 #: The JSON document that `cop try --json` prints.
-KIND, JSON_VERSION = "try", 1
+KIND, JSON_VERSION = "try", 2
+
+#: Builds whose sizes differ by no more, as a share, count as equally large.
+SAME_SIZE = 0.002
 
 
 class WayRun(msgspec.Struct, frozen=True):
@@ -44,6 +47,8 @@ class WayResult(msgspec.Struct, frozen=True):
       program: path of the built program.
       text_bytes: machine code of the linked program, in bytes.
       text_change: against plain, as a share.
+      file_bytes: the program's file without symbols and debug info.
+      file_change: against plain, as a share.
       runs: a result for each of the trial's runs.
     """
 
@@ -52,6 +57,8 @@ class WayResult(msgspec.Struct, frozen=True):
     program: str
     text_bytes: int
     text_change: float
+    file_bytes: int
+    file_change: float
     runs: list[WayRun]
 
 
@@ -168,8 +175,23 @@ def _told(one: WayRun, run: TrialRun) -> str:
     return f"{percent(one.time_change.value)} time on --{run.flag}"
 
 
+def smallest(sizes: Sequence[tuple[int, int]]) -> int:
+    """The number of the build to take for its size, by rules that keep each size from growing.
+
+    It has the smallest file of those whose text is not larger than the first one's. Of files that
+    are as small it has the least text. What is not larger, and as small, is by `SAME_SIZE`.
+
+    Args:
+      sizes: bytes of text and of the stripped file.
+    """
+    most_text = sizes[0][0] * (1 + SAME_SIZE)
+    fitting = [number for number, (text, _) in enumerate(sizes) if text <= most_text]
+    most = min(sizes[number][1] for number in fitting) * (1 + SAME_SIZE)
+    return min((number for number in fitting if sizes[number][1] <= most), key=sizes.__getitem__)
+
+
 def judge_size(ways: Sequence[WayResult]) -> Verdict:
-    """The way with the least machine code, of those that print what plain prints."""
+    """The smallest way, of those that print what plain prints."""
     reasons = []
     candidates = [ways[0]]
     for way in ways[1:]:
@@ -177,10 +199,17 @@ def judge_size(ways: Sequence[WayResult]) -> Verdict:
             reasons.append(f"{way.name} prints something else than plain: do not take it.")
         else:
             candidates.append(way)
-    best = min(candidates, key=lambda way: way.text_bytes)
+    best = candidates[smallest([(way.text_bytes, way.file_bytes) for way in candidates])]
+    for way in candidates[1:]:
+        sizes = f"file {percent(way.file_change)}, text {percent(way.text_change)}"
+        if way.file_bytes < best.file_bytes and way.text_change > SAME_SIZE:
+            reasons.append(f"{way.name} has more text than plain ({sizes}).")
+        elif way.text_bytes < best.text_bytes:
+            reasons.append(f"{way.name} has less text, but a larger file ({sizes}).")
     if best is ways[0]:
-        return Verdict(None, ["Take plain: no other build is smaller.", *reasons])
-    return Verdict(best.name, [f"Take {best.name}: {percent(best.text_change)} text.", *reasons])
+        return Verdict(None, ["Take plain: no other build has a smaller file.", *reasons])
+    changes = f"{percent(best.file_change)} stripped file and {percent(best.text_change)} text"
+    return Verdict(best.name, [f"Take {best.name}: {changes}.", *reasons])
 
 
 def read_trial(path: Path) -> Trial:
@@ -207,7 +236,7 @@ def table(trial: Trial) -> tuple[list[str], list[list[str]]]:
     head = ["build"]
     for run in trial.runs:
         head += [f"time, --{run.flag}", "instructions"]
-    head += ["text", "output"] if trial.runs else ["text"]
+    head += ["text", "file", "output"] if trial.runs else ["text", "file"]
     return head, list(_rows(trial))
 
 
@@ -238,7 +267,7 @@ def _rows(trial: Trial) -> Iterator[list[str]]:
     for one in plain.runs:
         counted = NOTHING if one.instructions is None else f"{one.instructions:,}"
         row += [f"{one.seconds:.3f} s", counted]
-    row.append(f"{plain.text_bytes:,} B")
+    row += [f"{plain.text_bytes:,} B", f"{plain.file_bytes:,} B"]
     if trial.runs:
         row.append(_same(plain))
     yield row
@@ -246,12 +275,12 @@ def _rows(trial: Trial) -> Iterator[list[str]]:
         row = ["plain, other layouts"]
         for run in trial.runs:
             row += [_change(run.control), NOTHING]
-        yield [*row, NOTHING, NOTHING]
+        yield [*row, NOTHING, NOTHING, NOTHING]
     for way in trial.ways[1:]:
         row = [way.name]
         for one in way.runs:
             row += [_change(one.time_change), percent(one.instructions_change)]
-        row.append(percent(way.text_change))
+        row += [percent(way.text_change), percent(way.file_change)]
         if trial.runs:
             row.append(_same(way))
         yield row

@@ -24,6 +24,7 @@ def _way(
     name: str,
     *changes: Sequence[float],
     text: int = 10_000,
+    file: int = 50_000,
     same: bool | None = True,
     instructions: int = 900_000,
 ) -> WayResult:
@@ -31,7 +32,9 @@ def _way(
         WayRun(instructions, instructions / 1_000_000 - 1, 1.0, TimeChange(*change), same)
         for change in changes
     ]
-    return WayResult(name, f"-O2 --config={name}.cfg", name, text, text / 10_000 - 1, runs)
+    flags = f"-O2 --config={name}.cfg"
+    changes_of_size = text / 10_000 - 1, file / 50_000 - 1
+    return WayResult(name, flags, name, text, changes_of_size[0], file, changes_of_size[1], runs)
 
 
 _PLAIN = _way("plain", (0, 0, 0), (0, 0, 0), instructions=1_000_000)
@@ -91,16 +94,39 @@ def test_a_gain_on_one_input_is_enough_where_the_other_tells_nothing() -> None:
 
 
 def test_takes_no_build_that_prints_something_else() -> None:
-    way = _way("A", (-0.5, -0.6, -0.4), (-0.5, -0.6, -0.4), text=1, same=False)
+    way = _way("A", (-0.5, -0.6, -0.4), (-0.5, -0.6, -0.4), text=1, file=1, same=False)
     for verdict in (_verdict(way), judge_size([_PLAIN, way])):
         assert verdict.take is None
         assert "A prints something else than plain: do not take it." in verdict.reasons
 
 
-def test_takes_the_smallest() -> None:
-    small, smaller = _way("A", text=9_000), _way("B", text=8_000)
-    assert judge_size([_way("plain"), small, smaller]) == Verdict("B", ["Take B: -20.00% text."])
-    assert judge_size([_way("plain"), _way("A", text=10_001)]).take is None
+def test_takes_the_smallest_file() -> None:
+    small, smaller = _way("A", text=9_000, file=49_000), _way("B", text=9_100, file=48_000)
+    reasons = [
+        "Take B: -4.00% stripped file and -9.00% text.",
+        "A has less text, but a larger file (file -2.00%, text -10.00%).",
+    ]
+    assert judge_size([_way("plain"), small, smaller]) == Verdict("B", reasons)
+
+
+def test_of_files_as_small_takes_the_least_text() -> None:
+    small, smaller = _way("A", text=9_000, file=48_050), _way("B", text=9_100, file=48_000)
+    assert judge_size([_way("plain"), small, smaller]).take == "A"
+
+
+def test_takes_no_build_in_which_text_or_file_grows() -> None:
+    more_text = _way("A", text=10_021, file=45_000)
+    larger_file = _way("B", text=9_000, file=50_101)
+    verdict = judge_size([_way("plain"), more_text, larger_file])
+    assert verdict.take is None
+    assert verdict.reasons == [
+        "Take plain: no other build has a smaller file.",
+        "A has more text than plain (file -10.00%, text +0.21%).",
+        "B has less text, but a larger file (file +0.20%, text -10.00%).",
+    ]
+    # Up to 0.2% count as no growth.
+    assert judge_size([_way("plain"), _way("A", text=10_019, file=45_000)]).take == "A"
+    assert judge_size([_way("plain"), _way("A", text=9_000, file=50_099)]).take == "A"
 
 
 def test_the_table_has_a_row_for_each_build_and_ends_with_the_flags_to_use() -> None:
@@ -109,7 +135,14 @@ def test_the_table_has_a_row_for_each_build_and_ends_with_the_flags_to_use() -> 
     trial = Trial("/src", "/out", "make", "-O2", "/bin/clang", "counter", _RUNS, ways, verdict)
     text = describe(trial)
     assert [line.split()[0] for line in text.splitlines()[2:5]] == ["plain", "plain,", "A"]
-    for shown in ("1.000 s", "1,000,000", "10,000 B", "-10.00% [-12.00, -8.00]", "varies"):
+    for shown in (
+        "1.000 s",
+        "1,000,000",
+        "10,000 B",
+        "50,000 B",
+        "-10.00% [-12.00, -8.00]",
+        "varies",
+    ):
         assert shown in text
     assert "changes below 1.0% may be chance" in text
     assert text.endswith("CFLAGS, CXXFLAGS and LDFLAGS: -O2 --config=A.cfg\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 from absl import logging
 
 from compiler_opt_perf.binary.elf import BinaryError, require_debug_info
-from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.cost.size import stripped_bytes, text_bytes
 from compiler_opt_perf.policy.compiler_flags import CompilerFlags
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.files import exclusive, sha256, write_text
@@ -256,10 +256,10 @@ class _Trial:
             change = paired_change(control, base)
             beyond = max(abs(change.low), abs(change.high))
             runs.append(TrialRun(command.flag, command.line, len(base), change, beyond))
-        plain_text = self._text(PLAIN)
+        plain_text, plain_file = self._sizes(PLAIN)
         ways = []
         for number, way in enumerate(request.ways):
-            text = self._text(way)
+            text, file = self._sizes(way)
             of_runs = [_way_run(times[one.flag], number, counts[one.flag]) for one in request.runs]
             ways.append(
                 WayResult(
@@ -268,6 +268,8 @@ class _Trial:
                     str(self._program(way)),
                     text,
                     text / plain_text - 1,
+                    file,
+                    file / plain_file - 1,
                     of_runs,
                 )
             )
@@ -288,8 +290,10 @@ class _Trial:
     def _program(self, way: Way) -> Path:
         return self._folder(way).program(self._built[way].program)
 
-    def _text(self, way: Way) -> int:
-        return text_bytes(self._program(way))
+    def _sizes(self, way: Way) -> tuple[int, int]:
+        """Bytes of text and of the stripped file."""
+        program = self._program(way)
+        return text_bytes(program), stripped_bytes(program)
 
     def _counts(self) -> tuple[dict[str, list[int | None]], Meter | None]:
         """By run, what each way's program executes; and what counted it."""
