@@ -14,6 +14,8 @@ from compiler_opt_perf.policy.compiler_flags import (
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 _OUTLINER = ("-enable-machine-outliner",)
+# Linux and Android keep ThinLTO from growing by this limit; the default is 100 instructions.
+_FEW_IMPORTS = ("-import-instr-limit=5",)
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Way:
       policies: policies decide: by the PMU profile for speed, without one for size.
       counted: the compiler uses counters of an instrumented run (-fprofile-use).
       thinlto: the program is linked by ThinLTO.
+      few_imports: ThinLTO copies only the smallest functions into other modules.
       outliner: the machine outliner moves repeated instructions into functions.
     """
 
@@ -34,6 +37,7 @@ class Way:
     policies: bool = False
     counted: bool = False
     thinlto: bool = False
+    few_imports: bool = False
     outliner: bool = False
 
     def flags(
@@ -63,9 +67,8 @@ class Way:
         if self.thinlto:
             words = (*flags.profile_words, "-flto=thin")
             flags = dataclasses.replace(flags, profile_words=words)
-        if self.outliner:
-            flags = dataclasses.replace(flags, options=(*flags.options, *_OUTLINER))
-        return flags
+        options = (*_FEW_IMPORTS * self.few_imports, *_OUTLINER * self.outliner)
+        return dataclasses.replace(flags, options=(*flags.options, *options))
 
 
 #: What all others are compared with.
@@ -83,9 +86,12 @@ SIZE = (
     Way("outliner", outliner=True),
     Way("inline-size-outliner", policies=True, outliner=True),
 )
-SIZE_THINLTO = (
-    Way("ThinLTO", thinlto=True),
-    Way("inline-size-ThinLTO", policies=True, thinlto=True),
-    Way("outliner-ThinLTO", outliner=True, thinlto=True),
-    Way("inline-size-outliner-ThinLTO", policies=True, outliner=True, thinlto=True),
+SIZE_THINLTO = tuple(
+    dataclasses.replace(
+        way,
+        name="ThinLTO" if way is PLAIN else f"{way.name}-ThinLTO",
+        thinlto=True,
+        few_imports=True,
+    )
+    for way in SIZE
 )
