@@ -101,6 +101,22 @@ def _trial() -> Trial:
     return Trial("/src/json", "/out", "make", "-O2", "/clang", "QEMU", runs, ways, verdict)
 
 
+def test_sizes_of_builds_are_drawn_by_text_and_by_file() -> None:
+    ways = [
+        WayResult("plain", "-Oz", "/prog", 1000, 0.0, 2000, 0.0, []),
+        WayResult("outliner", "-Oz", "/prog", 900, -0.1, 1960, -0.02, []),
+    ]
+    verdict = Verdict("outliner", ["Take outliner."])
+    trial = Trial("/src/json", "/out", "make", "-Oz", "/clang", None, [], ways, verdict)
+    section = trial_section(trial)
+    assert section.columns == ["build", "text", "file"]
+    assert section.rows == [
+        ["plain (-Oz)", "1,000 B", "2,000 B"],
+        ["outliner", "-10.00%", "-2.00%"],
+    ]
+    assert 'id="legend_1"' in section.picture
+
+
 def test_builds_of_a_program_are_shown_with_the_verdict(tmp_path: Path) -> None:
     path = tmp_path / "try.json"
     path.write_text(json.dumps({"kind": KIND, "version": JSON_VERSION, **to_builtins(_trial())}))
