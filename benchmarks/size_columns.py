@@ -1,43 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Text and file sizes of programs in the builds that users for size have, with a policy or not.
 
-The builds are -Oz and -Oz with ThinLTO, each with the machine outliner and without. All are linked
-as Android links: by lld, without unused sections, identical functions once. Programs with a run
-must compute the same in all builds.
+The builds are -Oz and -Oz with ThinLTO, each with the machine outliner and without. Other links of
+the same objects tell what makes the policy gain less in them than without.
 """
 
-import hashlib
-import shutil
-import subprocess
+import dataclasses
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from absl import logging
 
-from benchmarks.changes import counted_changes, mean_change
-from benchmarks.common import TIMEOUT_S, BenchmarkError, run_all
-from benchmarks.programs.workload import Workload, without_times
-from benchmarks.programs.workloads import HELD_OUT
-from benchmarks.results import Cell, Table
-from compiler_opt_perf.corpus import programs as corpus
+from benchmarks.changes import changes_table, counted_changes, mean_change
+from benchmarks.results import Cell, Interval, Table
+from benchmarks.size_builds import MODEL, WAYS, Builds, Link, Sizes
 from compiler_opt_perf.corpus.program_table import PROGRAMS as TABLE
-from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.run.command import run_command
-from compiler_opt_perf.run.files import sha256, write_text
-from compiler_opt_perf.run.memo import memo
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.trial.result import smallest
 from compiler_opt_perf.trial.ways import PLAIN, SIZE, SIZE_THINLTO, Way
 
 #: Those of LLVM take an hour and are written in one style.
 PROGRAMS = tuple(name for name in TABLE if not name.startswith("llvm-"))
-MODEL = REPO_ROOT / "models" / "inline-size"
-WAYS = (*SIZE, *SIZE_THINLTO)
 #: By column of the tables, the default and the build by the policy.
 COLUMNS = {
     "-Oz": SIZE[:2],
@@ -45,123 +30,69 @@ COLUMNS = {
     "ThinLTO": SIZE_THINLTO[:2],
     "ThinLTO with outliner": SIZE_THINLTO[2:],
 }
-_FLAGS = ("-Oz", "-ffunction-sections", "-fdata-sections", "-g0", "-w")
-_LINK = ("-Oz", "-Wl,--gc-sections,--icf=safe,--strip-all,--build-id=none")
-# Functions of a library that nobody calls are there for its users.
-_LIBRARY_LINK = ("-Wl,--export-dynamic",)
 _UNSEEN = ("test", "looked at once")
 _KINDS = {"text": "linked text", "file": "stripped file"}
+_PROGRAM = {"program": "text", "training": "text", "language": "text"}
 
-#: Bytes by program and way, and changes in percent.
+_POLICY = SIZE[1]
+_THIN, _THIN_POLICY = SIZE_THINLTO[:2]
+_UNFOLDED = ("-Wl,--icf=none",)
+# With the default limit of imports.
+_MORE = dataclasses.replace(_THIN, few_imports=False)
+_MORE_POLICY = dataclasses.replace(_THIN_POLICY, few_imports=False)
+#: Further links, by name.
+LINKS = {
+    "unfolded": Link(PLAIN, PLAIN, _UNFOLDED),
+    "unfolded-policy": Link(_POLICY, _POLICY, _UNFOLDED),
+    "imports": Link(_THIN, _MORE),
+    "imports-before": Link(_THIN_POLICY, _MORE),
+    "imports-after": Link(_THIN, _MORE_POLICY),
+    "imports-both": Link(_THIN_POLICY, _MORE_POLICY),
+    "before": Link(_THIN_POLICY, _THIN),
+    "after": Link(_THIN, _THIN_POLICY),
+}
+#: By column, a link or way and the one without the policy.
+_STAGES = {
+    "-Oz, not folded": ("unfolded-policy", "unfolded"),
+    "-Oz": (_POLICY.name, PLAIN.name),
+    "ThinLTO, 100, before": ("imports-before", "imports"),
+    "ThinLTO, 100, after": ("imports-after", "imports"),
+    "ThinLTO, 100, both": ("imports-both", "imports"),
+    "ThinLTO, 5, before": ("before", _THIN.name),
+    "ThinLTO, 5, after": ("after", _THIN.name),
+    "ThinLTO, 5, both": (_THIN_POLICY.name, _THIN.name),
+}
+#: Ways and links whose runs are counted.
+_COUNTED = (_POLICY.name, SIZE[2].name, "imports", _THIN.name, SIZE_THINLTO[2].name)
+_IMPORTS = {"limit 100": ("imports", PLAIN.name), "limit 5": (_THIN.name, PLAIN.name)}
+
+#: Bytes by program and way or link, and changes in percent.
 Totals = Mapping[str, Mapping[str, int]]
 Changes = Mapping[str, Mapping[str, float]]
 
 
-class Sizes(msgspec.Struct, frozen=True):
-    """A linked program: bytes of its machine code and of its stripped file, and its SHA-256."""
+def tables(sizes: Mapping[str, Mapping[str, Sizes]], executed: Totals) -> list[Table]:
+    """Sizes by way, what the policy changes, and what it costs.
 
-    text: int
-    file: int
-    digest: str
-
-
-@dataclass
-class Builds:
-    """One program, in a folder of its own."""
-
-    name: str
-    folder: Path
-    toolchain: Toolchain
-
-    def sizes(self) -> dict[str, Sizes]:
-        """By way. Raises BenchmarkError if programs of two ways compute different things."""
-        workload = HELD_OUT[self.name](self.folder / "run") if self.name in HELD_OUT else None
-        found = {way.name: self._sizes(way, workload) for way in WAYS}
-        if workload is not None:
-            plain = self._computed(PLAIN, found[PLAIN.name], workload)
-            for way in WAYS[1:]:
-                if self._computed(way, found[way.name], workload) != plain:
-                    raise BenchmarkError(f"{self.name}: {way.name} computes something else")
-        return found
-
-    def _sizes(self, way: Way, workload: Workload | None) -> Sizes:
-        flags = way.flags(self.toolchain, {"inline-size": MODEL}, None, None)
-        words = (*_FLAGS, *(workload.flags if workload is not None else ()))
-        program = TABLE[self.name]
-        inputs = {
-            **corpus.source_checksums(program, corpus.program_tree(program)),
-            "flags": [flags.configuration(), *words],
-            "link": [*_LINK, *_LIBRARY_LINK],
-            "tools": self._tools,
-            "model": sha256(MODEL / "model.json"),
-        }
-        binary = self._binary(way)
-
-        def make() -> Sizes:
-            write_text(binary.with_name("way.cfg"), flags.configuration())
-            self._build(way, words)
-            return Sizes(text_bytes(binary), binary.stat().st_size, sha256(binary))
-
-        return memo(binary.with_name("sizes.json"), inputs, Sizes, make, [binary])
-
-    def _build(self, way: Way, flags: Sequence[str]) -> None:
-        """Compiles and links with the configuration file that is in the way's folder."""
-        program, binary, clang = TABLE[self.name], self._binary(way), self.toolchain.clang
-        tree, own = corpus.program_tree(program), binary.parent
-        config = f"--config={binary.with_name('way.cfg').resolve()}"
-        commands = corpus.compile_commands(program, tree, own, clang=clang, flags=(config, *flags))
-        objects = [Path(command["arguments"][-1]) for command in commands]
-        for one in objects:
-            one.parent.mkdir(parents=True, exist_ok=True)
-        label = f"{self.name}: {way.name}"
-        run_all([command["arguments"] for command in commands], tree, label=label)
-        link: list[str | Path] = [clang, config, *_LINK, *objects, *corpus.link_flags(program)]
-        link += [*_LIBRARY_LINK * program.is_library, "-o", binary]
-        run_command(link, timeout_s=TIMEOUT_S)
-
-    @cached_property
-    def _tools(self) -> list[str]:
-        return list(map(sha256, (self.toolchain.clang, self.toolchain.ld_lld)))
-
-    def _binary(self, way: Way) -> Path:
-        return self.folder / way.name / self.name
-
-    def _computed(self, way: Way, sizes: Sizes, workload: Workload) -> str:
-        """A digest of what a run prints and writes."""
-        inputs = {"binary": sizes.digest, **workload.run_inputs()}
-        run = partial(self._run, self._binary(way), workload)
-        return memo(self.folder / way.name / "computed.json", inputs, str, run)
-
-    def _run(self, binary: Path, workload: Workload) -> str:
-        # All in one place: what a program does may depend on the length of its path.
-        folder = self.folder / "run"
-        program = folder / self.name
-        corpus.write_input(TABLE[self.name], workload.tree, folder / "input")
-        if workload.output is not None:
-            workload.output.unlink(missing_ok=True)
-        before = {*folder.iterdir(), program}
-        shutil.copy(binary, program)
-        words = [str(program), *workload.arguments]
-        done = subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=True)
-        digest = hashlib.sha256(without_times(done.stdout))
-        for path in sorted(set(folder.iterdir()) - before):
-            # LMDB's has the process's number.
-            if not path.name.endswith("-lock"):
-                digest.update(path.read_bytes())
-            path.unlink()
-        return digest.hexdigest()
-
-
-def tables(sizes: Mapping[str, Mapping[str, Sizes]]) -> list[Table]:
-    """The means of all ways, what the policy changes by program, and the ways by program."""
+    Args:
+      sizes: by program, and by name of the `WAYS` and `LINKS`.
+      executed: instructions of a run, by program and some of these names.
+    """
     totals: dict[str, Totals] = {
         "text": {name: {way: one.text for way, one in own.items()} for name, own in sizes.items()},
         "file": {name: {way: one.file for way, one in own.items()} for name, own in sizes.items()},
     }
     pairs = {way.name: (way.name, PLAIN.name) for way in WAYS[1:]}
     ways = {kind: counted_changes(found, pairs) for kind, found in totals.items()}
-    by_program = [_by_program(kind, totals[kind], ways[kind]) for kind in totals]
-    return [_means(ways), _policy(totals), *by_program]
+    return [
+        _means(ways),
+        _policy(totals),
+        _trial(totals),
+        _stages(totals),
+        _imports(totals),
+        *_executed({name: own for name, own in executed.items() if own}),
+        *(_by_program(kind, totals[kind], ways[kind]) for kind in totals),
+    ]
 
 
 def _by_program(kind: str, totals: Totals, changes: Changes) -> Table:
@@ -169,7 +100,7 @@ def _by_program(kind: str, totals: Totals, changes: Changes) -> Table:
         [name, _purpose(name), _language(name), totals[name][PLAIN.name], *own.values()]
         for name, own in changes.items()
     ]
-    head = {"program": "text", "training": "text", "language": "text", "-Oz": "bytes"}
+    head = {**_PROGRAM, "-Oz": "bytes"}
     columns = {**head, **dict.fromkeys((way.name for way in WAYS[1:]), "percent:+2")}
     caption = f"Changes of the {_KINDS[kind]} against plain `-Oz`."
     return Table.of(kind, caption, columns, rows)
@@ -179,10 +110,11 @@ def _means(ways: Mapping[str, Changes]) -> Table:
     rows: list[list[Cell]] = []
     for language in ("C", "C++"):
         for kind, changes in ways.items():
-            chosen = [own for name, own in changes.items() if _counts(name, language)]
-            if chosen:
-                means = [mean_change([own[way] for own in chosen]) for way in chosen[0]]
-                rows.append([f"{language}, {_KINDS[kind]}", len(chosen), *means])
+            count = sum(_counts(name, language) for name in changes)
+            if count:
+                found = {name: list(own.values()) for name, own in changes.items()}
+                means = _unseen_means(found, language)
+                rows.append([f"{language}, {_KINDS[kind]}", count, *means])
     head = {"of": "text", "programs": "integer"}
     columns = {**head, **dict.fromkeys((way.name for way in WAYS[1:]), "percent:+2")}
     caption = (
@@ -197,23 +129,119 @@ def _policy(totals: Mapping[str, Totals]) -> Table:
     pairs = {name: (policy.name, own.name) for name, (own, policy) in COLUMNS.items()}
     found = [counted_changes(of_kind, pairs) for of_kind in totals.values()]
     whole = {name: [one for own in found for one in own[name].values()] for name in found[0]}
+    checked = {}
+    for name, changes in whole.items():
+        # 1 for the policy's build, 0 for the other one.
+        taken = [
+            smallest([_both(totals, name, way) for way in column]) for column in COLUMNS.values()
+        ]
+        chosen = zip(changes, taken * len(totals), strict=True)
+        checked[name] = [one * number for one, number in chosen]
     rows: list[list[Cell]] = [
         [name, _purpose(name), _language(name), *changes] for name, changes in whole.items()
     ]
-    for language in ("C", "C++"):
-        chosen = [own for name, own in whole.items() if _counts(name, language)]
-        if chosen:
-            columns = list(zip(*chosen, strict=True))
-            label = f"geometric mean of {language}, never seen"
-            rows.append([label, "", language, *map(mean_change, columns)])
-            smaller = [[min(one, 0.0) for one in column] for column in columns]
-            rows.append([f"{label}, smaller build taken", "", language, *map(mean_change, smaller)])
-    worst = [max(column) for column in zip(*whole.values(), strict=True)]
-    rows.append(["largest change of all programs", "", "", *worst])
-    head = {"program": "text", "training": "text", "language": "text"}
-    names = [f"{kind}, {name}" for kind in ("text", "file") for name in COLUMNS]
+    for kind in ("C", "C++"):
+        for label, found_changes in (("", whole), (", smaller build taken", checked)):
+            if means := _unseen_means(found_changes, kind):
+                rows.append([f"geometric mean of {kind}, never seen{label}", "", kind, *means])
+    for label, found_changes in (("", whole), (", smaller build taken", checked)):
+        worst = map(max, zip(*found_changes.values(), strict=True))
+        rows.append([f"largest change of all programs{label}", "", "", *worst])
+    names = [f"{kind}, {name}" for kind in totals for name in COLUMNS]
     caption = "What the policy changes in each of the four builds: linked text and stripped file."
-    return Table.of("policy", caption, {**head, **dict.fromkeys(names, "percent:+2")}, rows)
+    return Table.of("policy", caption, {**_PROGRAM, **dict.fromkeys(names, "percent:+2")}, rows)
+
+
+def _both(totals: Mapping[str, Totals], name: str, way: Way) -> tuple[int, int]:
+    return totals["text"][name][way.name], totals["file"][name][way.name]
+
+
+def _trial(totals: Mapping[str, Totals]) -> Table:
+    """Which build `cop try --size` takes."""
+    rows: list[list[Cell]] = []
+    changes: dict[str, list[float]] = {}
+    for name in totals["text"]:
+        row: list[Cell] = [name, _purpose(name), _language(name)]
+        changes[name] = []
+        plain = _both(totals, name, PLAIN)
+        for ways in (SIZE, WAYS):
+            sizes = [_both(totals, name, way) for way in ways]
+            number = smallest(sizes)
+            own = [100 * (one / base - 1) for one, base in zip(sizes[number], plain, strict=True)]
+            row += [ways[number].name, *own]
+            changes[name] += own
+        rows.append(row)
+    for kind in ("C", "C++"):
+        if means := _unseen_means(changes, kind):
+            label = f"geometric mean of {kind}, never seen"
+            rows.append([label, "", kind, "", *means[:2], "", *means[2:]])
+    columns = dict(_PROGRAM)
+    for flags in ("--size", "--size --thinlto"):
+        columns |= {f"`{flags}`": "text"}
+        columns |= {f"{kind}, `{flags}`": "percent:+2" for kind in ("text", "file")}
+    caption = "The build that `cop try` takes of each program, and its sizes against plain `-Oz`."
+    return Table.of("taken", caption, columns, rows)
+
+
+def _stages(totals: Mapping[str, Totals]) -> Table:
+    """What the policy changes in text of C++, by how the program is linked."""
+    rows: list[list[Cell]] = []
+    for kind, found in totals.items():
+        changes = {
+            name: list(own.values())
+            for name, own in counted_changes(found, _STAGES).items()
+            if _language(name) == "C++"
+        }
+        if kind == "text":
+            rows += [[name, _purpose(name), *own] for name, own in changes.items()]
+        if means := _unseen_means(changes, "C++"):
+            rows.append([f"geometric mean, never seen, {_KINDS[kind]}", "", *means])
+    columns = {"program": "text", "training": "text"} | dict.fromkeys(_STAGES, "percent:+2")
+    caption = (
+        "What the policy changes in linked text of C++: identical functions folded or not; with "
+        "ThinLTO by the largest imported function in instructions, and where the policy decides: "
+        "before the link, after it, or in both."
+    )
+    return Table.of("stages", caption, columns, rows)
+
+
+def _imports(totals: Mapping[str, Totals]) -> Table:
+    """What ThinLTO changes without the policy, by what it imports."""
+    found = [counted_changes(of_kind, _IMPORTS) for of_kind in totals.values()]
+    changes = {name: [one for own in found for one in own[name].values()] for name in found[0]}
+    rows: list[list[Cell]] = [
+        [name, _purpose(name), _language(name), *own] for name, own in changes.items()
+    ]
+    for kind in ("C", "C++"):
+        if means := _unseen_means(changes, kind):
+            rows.append([f"geometric mean of {kind}, never seen", "", kind, *means])
+    names = [f"{kind}, {name}" for kind in totals for name in _IMPORTS]
+    caption = "Changes by ThinLTO without the policy against plain `-Oz`, by the limit of imports."
+    return Table.of("imports", caption, {**_PROGRAM, **dict.fromkeys(names, "percent:+2")}, rows)
+
+
+def _executed(counts: Totals) -> list[Table]:
+    pairs = {name: (name, PLAIN.name) for name in _COUNTED}
+    facts: dict[str, list[Cell]] = {
+        name: [_purpose(name), own[PLAIN.name]] for name, own in counts.items()
+    }
+    caption = (
+        "Executed instructions of a run against plain `-Oz`; `imports` is ThinLTO with its "
+        "default limit of 100."
+    )
+    head = {"training": "text", "-Oz": "integer"}
+    changes = counted_changes(counts, pairs)
+    return changes_table("executed", caption, head, facts, changes, _COUNTED)
+
+
+def _unseen_means(changes: Mapping[str, Sequence[float]], kind: str) -> list[float | Interval]:
+    """Column by column, the mean of programs in a language that the training never saw.
+
+    Returns:
+      Nothing if there is no such program.
+    """
+    chosen = [own for name, own in changes.items() if _counts(name, kind)]
+    return [mean_change(column) for column in zip(*chosen, strict=True)]
 
 
 def _counts(name: str, language: str) -> bool:
@@ -234,9 +262,13 @@ def _purpose(name: str) -> str:
 
 
 def study(programs: Sequence[str], folder: Path, toolchain: Toolchain) -> list[Table]:
-    """Builds the given `PROGRAMS` in all `WAYS` and compares their sizes."""
-    sizes = {}
-    for name in programs:
-        sizes[name] = Builds(name, folder / name, toolchain).sizes()
-        logging.info("%s: %s", name, {way: one.text for way, one in sizes[name].items()})
-    return tables(sizes)
+    """Builds the given `PROGRAMS` in all `WAYS`, with the `LINKS`, and compares their sizes."""
+    sizes, executed = {}, {}
+    for program in programs:
+        builds = Builds(program, folder / program, toolchain)
+        built = builds.sizes()
+        links = {name: builds.linked(name, link, built) for name, link in LINKS.items()}
+        sizes[program] = {**built, **links}
+        logging.info("%s: %s", program, {way: one.text for way, one in sizes[program].items()})
+        executed[program] = builds.executed(sizes[program], (PLAIN.name, *_COUNTED))
+    return tables(sizes, executed)

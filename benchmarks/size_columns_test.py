@@ -4,14 +4,23 @@ from pathlib import Path
 import pytest
 
 from benchmarks.common import BenchmarkError
-from benchmarks.size_columns import WAYS, Builds, Sizes, tables
+from benchmarks.results import Cell, Table
+from benchmarks.size_builds import WAYS, Builds, Sizes
+from benchmarks.size_columns import LINKS, tables
 from compiler_opt_perf.run.files import write_text
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 
 def _sizes(text: int, policy: int) -> dict[str, Sizes]:
-    """A policy's builds have `policy` bytes of text, the others `text`."""
-    return {way.name: Sizes(policy if way.policies else text, 2 * text, "") for way in WAYS}
+    """Builds in which the policy decided have `policy` bytes of text, the others `text`."""
+    by_policy = {way.name for way in WAYS if way.policies}
+    by_policy |= {name for name, link in LINKS.items() if link.config.policies}
+    names = [*(way.name for way in WAYS), *LINKS]
+    return {name: Sizes(policy if name in by_policy else text, 2 * text, "") for name in names}
+
+
+def _rows(table: Table) -> dict[str, tuple[Cell, ...]]:
+    return {str(row[0]): tuple(row[1:]) for row in table.rows}
 
 
 def test_the_mean_is_of_programs_that_the_training_never_saw() -> None:
@@ -21,24 +30,36 @@ def test_the_mean_is_of_programs_that_the_training_never_saw() -> None:
         "zstd": _sizes(1000, 1500),
         "re2": _sizes(1000, 800),
     }
-    means, policy, text, file = tables(found)
-    by_name = {str(row[0]): row[3:] for row in policy.rows}
-    assert by_name["zstd"][0] == pytest.approx(50)
-    assert by_name["geometric mean of C, never seen"][0] == pytest.approx(
+    counts = {name: 100 if name == "plain" else 110 for name in found["lua"]}
+    made = tables(found, {"lua": counts, "re2": {}})
+    means, policy, taken, stages, imports, executed, text, file = made
+    rows = _rows(policy)
+    assert rows["zstd"][2] == pytest.approx(50)
+    assert rows["geometric mean of C, never seen"][2] == pytest.approx(
         100 * ((0.9 * 1.1) ** 0.5 - 1), abs=1e-3
     )
     # Of zlib the default's build is taken.
-    assert by_name["geometric mean of C, never seen, smaller build taken"][0] == pytest.approx(
+    assert rows["geometric mean of C, never seen, smaller build taken"][2] == pytest.approx(
         100 * (0.9**0.5 - 1), abs=1e-3
     )
-    assert by_name["geometric mean of C++, never seen"][0] == pytest.approx(-20)
-    assert by_name["largest change of all programs"][0] == pytest.approx(50)
+    assert rows["geometric mean of C++, never seen"][2] == pytest.approx(-20)
+    assert rows["largest change of all programs"][2] == pytest.approx(50)
+    assert rows["largest change of all programs, smaller build taken"][2] == 0
     assert [row[:2] for row in means.rows] == [
         ["C, linked text", 2],
         ["C, stripped file", 2],
         ["C++, linked text", 1],
         ["C++, stripped file", 1],
     ]
+    assert _rows(taken)["lua"][2] == "inline-size"
+    assert _rows(taken)["lua"][3] == pytest.approx(-10)
+    assert _rows(taken)["zlib"][2:4] == ("plain", 0)
+    # In C++ only; the policy is in the links of these columns.
+    assert next(iter(_rows(stages))) == "re2" and len(stages.rows) == 3
+    assert _rows(stages)["re2"][1:] == pytest.approx([-20, -20, 0, -20, -20, 0, -20, -20])
+    assert _rows(imports)["zlib"][2:] == (0, 0, 0, 0)
+    assert [row[:3] for row in executed.rows] == [["lua", "test", 100]]
+    assert _rows(executed)["lua"][2:] == pytest.approx([10] * 5)
     assert [row[:4] for row in text.rows][1] == ["zlib", "test", "C", 1000]
     assert file.rows[1][3] == 2000
 
@@ -48,6 +69,12 @@ def test_the_mean_is_of_programs_that_the_training_never_saw() -> None:
 def test_builds_of_a_program_compute_the_same(toolchain: Toolchain, tmp_path: Path) -> None:
     builds = Builds("lmdb", tmp_path, toolchain)
     found = builds.sizes()
+    # Copies of functions from other modules make it larger.
+    imports = builds.linked("imports", LINKS["imports"], found)
+    assert imports.text > found["ThinLTO"].text
+    assert builds.linked("imports", LINKS["imports"], found) == imports
+    counts = builds.executed(found, ["plain", "ThinLTO"])
+    assert 1e6 < counts["ThinLTO"] < counts["plain"]
     plain, outlined = found["plain"], found["outliner"]
     assert outlined.text < plain.text and outlined.file < plain.file
     assert found["ThinLTO"].text != plain.text

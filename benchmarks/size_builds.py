@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Builds programs in the ways that users for size have, and measures them.
+
+All are linked as Android links: by lld, without unused sections, identical functions once. Programs
+with a run must compute the same in all builds.
+"""
+
+import contextlib
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from absl import logging
+
+from benchmarks.common import TIMEOUT_S, BenchmarkError, run_all
+from benchmarks.programs.workload import Workload, without_times
+from benchmarks.programs.workloads import HELD_OUT
+from compiler_opt_perf.corpus import programs as corpus
+from compiler_opt_perf.corpus.program_table import PROGRAMS as TABLE
+from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import sha256, write_text
+from compiler_opt_perf.run.memo import memo
+from compiler_opt_perf.run.timing import Meter, find_meter
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
+from compiler_opt_perf.trial.ways import PLAIN, SIZE, SIZE_THINLTO, Way
+
+MODEL = REPO_ROOT / "models" / "inline-size"
+#: All ways; PLAIN is the first.
+WAYS = (*SIZE, *SIZE_THINLTO)
+_CONFIG = "way.cfg"
+_FLAGS = ("-Oz", "-ffunction-sections", "-fdata-sections", "-g0", "-w")
+_LINK = ("-Oz", "-Wl,--gc-sections,--icf=safe,--strip-all,--build-id=none")
+# Functions of a library that nobody calls are there for its users.
+_LIBRARY_LINK = ("-Wl,--export-dynamic",)
+
+
+class Sizes(msgspec.Struct, frozen=True):
+    """A linked program: bytes of its machine code and of its stripped file, and its SHA-256."""
+
+    text: int
+    file: int
+    digest: str
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link of the objects of one of the `WAYS`, by the flags of any other, and more flags."""
+
+    objects: Way
+    config: Way
+    words: tuple[str, ...] = ()
+
+
+@dataclass
+class Builds:
+    """One program, in a folder of its own."""
+
+    name: str
+    folder: Path
+    toolchain: Toolchain
+
+    def sizes(self) -> dict[str, Sizes]:
+        """By way. Raises BenchmarkError if programs of two ways compute different things."""
+        found = {way.name: self._sizes(way) for way in WAYS}
+        if self._workload is not None:
+            plain = self._computed(PLAIN, found[PLAIN.name], self._workload)
+            for way in WAYS[1:]:
+                if self._computed(way, found[way.name], self._workload) != plain:
+                    raise BenchmarkError(f"{self.name}: {way.name} computes something else")
+        return found
+
+    def linked(self, name: str, link: Link, built: Mapping[str, Sizes]) -> Sizes:
+        """The sizes of another link of objects that `sizes` made and measured."""
+        configuration = self._configuration(link.config)
+        inputs = {
+            "objects": built[link.objects.name].digest,
+            "flags": [configuration, *link.words],
+            "tools": self._tools,
+            "model": sha256(MODEL / "model.json"),
+        }
+        binary = self._binary(name)
+
+        def make() -> Sizes:
+            write_text(binary.with_name(_CONFIG), configuration)
+            return self._link(link.objects, link.words, binary)
+
+        return memo(binary.with_name("sizes.json"), inputs, Sizes, make, [binary])
+
+    def executed(self, built: Mapping[str, Sizes], names: Sequence[str]) -> dict[str, int]:
+        """By name of a way or link, the instructions of a run; nothing for programs without one."""
+        if self._workload is None:
+            return {}
+        meter = find_meter("instructions", self.folder)
+        found = {}
+        for name in names:
+            # Many builds are the same program.
+            note = self.folder / "executed" / f"{built[name].digest}.json"
+            count = partial(self._count, self._binary(name), self._workload, meter)
+            found[name] = memo(note, self._workload.run_inputs(), int, count)
+        return found
+
+    @cached_property
+    def _workload(self) -> Workload | None:
+        return HELD_OUT[self.name](self.folder / "run") if self.name in HELD_OUT else None
+
+    def _sizes(self, way: Way) -> Sizes:
+        configuration = self._configuration(way)
+        words = (*_FLAGS, *(self._workload.flags if self._workload is not None else ()))
+        program = TABLE[self.name]
+        inputs = {
+            **corpus.source_checksums(program, corpus.program_tree(program)),
+            "flags": [configuration, *words],
+            "link": [*_LINK, *_LIBRARY_LINK],
+            "tools": self._tools,
+            "model": sha256(MODEL / "model.json"),
+        }
+        binary = self._binary(way.name)
+
+        def make() -> Sizes:
+            write_text(binary.with_name(_CONFIG), configuration)
+            self._compile(way, words)
+            return self._link(way, (), binary)
+
+        return memo(binary.with_name("sizes.json"), inputs, Sizes, make, [binary])
+
+    def _configuration(self, way: Way) -> str:
+        return way.flags(self.toolchain, {"inline-size": MODEL}, None, None).configuration()
+
+    def _compile(self, way: Way, flags: Sequence[str]) -> None:
+        """Compiles with the configuration file that is in the way's folder."""
+        config = self._binary(way.name).with_name(_CONFIG).resolve()
+        commands = self._commands(way, (f"--config={config}", *flags))
+        for command in commands:
+            Path(command["arguments"][-1]).parent.mkdir(parents=True, exist_ok=True)
+        label = f"{self.name}: {way.name}"
+        tree = corpus.program_tree(TABLE[self.name])
+        run_all([command["arguments"] for command in commands], tree, label=label)
+
+    def _link(self, objects: Way, flags: Sequence[str], binary: Path) -> Sizes:
+        """Links with the configuration file that is beside the program."""
+        program = TABLE[self.name]
+        config = f"--config={binary.with_name(_CONFIG).resolve()}"
+        words: list[str | Path] = [self.toolchain.clang, config, *_LINK, *flags]
+        words += [Path(command["arguments"][-1]) for command in self._commands(objects, ())]
+        words += [*corpus.link_flags(program), *_LIBRARY_LINK * program.is_library, "-o", binary]
+        run_command(words, timeout_s=TIMEOUT_S)
+        return Sizes(text_bytes(binary), binary.stat().st_size, sha256(binary))
+
+    def _commands(self, way: Way, flags: Sequence[str]) -> list[dict[str, Any]]:
+        program = TABLE[self.name]
+        tree, own = corpus.program_tree(program), self.folder / way.name
+        return corpus.compile_commands(program, tree, own, clang=self.toolchain.clang, flags=flags)
+
+    @cached_property
+    def _tools(self) -> list[str]:
+        return list(map(sha256, (self.toolchain.clang, self.toolchain.ld_lld)))
+
+    def _binary(self, name: str) -> Path:
+        return self.folder / name / self.name
+
+    def _computed(self, way: Way, sizes: Sizes, workload: Workload) -> str:
+        """A digest of what a run prints and writes."""
+        inputs = {"binary": sizes.digest, **workload.run_inputs()}
+        run = partial(self._run, self._binary(way.name), workload)
+        return memo(self.folder / way.name / "computed.json", inputs, str, run)
+
+    def _run(self, binary: Path, workload: Workload) -> str:
+        with self._placed(binary, workload) as (words, written):
+            done = subprocess.run(words, capture_output=True, timeout=TIMEOUT_S, check=True)
+            digest = hashlib.sha256(without_times(done.stdout))
+            for path in written():
+                # LMDB's has the process's number.
+                if not path.name.endswith("-lock"):
+                    digest.update(path.read_bytes())
+        return digest.hexdigest()
+
+    def _count(self, binary: Path, workload: Workload, meter: Meter) -> int:
+        logging.info("%s: counting the instructions of a run", binary)
+        with self._placed(binary, workload) as (words, _):
+            return round(meter.measure(words, TIMEOUT_S))
+
+    @contextlib.contextmanager
+    def _placed(
+        self, binary: Path, workload: Workload
+    ) -> Iterator[tuple[list[str], Callable[[], list[Path]]]]:
+        """Puts a program to its input; yields its command, and a function for what it wrote."""
+        # All in one place: what a program does may depend on the length of its path.
+        folder = self.folder / "run"
+        program = folder / self.name
+        corpus.write_input(TABLE[self.name], workload.tree, folder / "input")
+        if workload.output is not None:
+            workload.output.unlink(missing_ok=True)
+        before = {*folder.iterdir(), program}
+        shutil.copy(binary, program)
+
+        def written() -> list[Path]:
+            return sorted(set(folder.iterdir()) - before)
+
+        yield [str(program), *workload.arguments], written
+        for path in written():
+            path.unlink()
