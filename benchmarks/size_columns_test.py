@@ -27,37 +27,40 @@ def test_the_mean_is_of_programs_that_the_training_never_saw() -> None:
     found = {
         "lua": _sizes(1000, 900),
         "zlib": _sizes(1000, 1100),
+        "cmark": _sizes(1000, 1000),
         "zstd": _sizes(1000, 1500),
         "re2": _sizes(1000, 800),
+        "jsoncpp": _sizes(1000, 1100),
     }
     counts = {name: 100 if name == "plain" else 110 for name in found["lua"]}
     made = tables(found, {"lua": counts, "re2": {}})
-    means, policy, taken, stages, imports, executed, text, file = made
+    means, policy, taken, stages, executed, text, file = made
     rows = _rows(policy)
-    assert rows["zstd"][2] == pytest.approx(50)
-    assert rows["geometric mean of C, never seen"][2] == pytest.approx(
-        100 * ((0.9 * 1.1) ** 0.5 - 1), abs=1e-3
+    assert "cmark" not in rows
+    assert rows["zstd"][1] == pytest.approx(50)
+    assert rows["geometric mean of C++, never seen"][1] == pytest.approx(
+        100 * ((0.8 * 1.1) ** 0.5 - 1), abs=1e-3
     )
-    # Of zlib the default's build is taken.
-    assert rows["geometric mean of C, never seen, smaller build taken"][2] == pytest.approx(
-        100 * (0.9**0.5 - 1), abs=1e-3
+    # Of jsoncpp the default's build is taken.
+    assert rows["geometric mean of C++, never seen, checked"][1] == pytest.approx(
+        100 * (0.8**0.5 - 1), abs=1e-3
     )
-    assert rows["geometric mean of C++, never seen"][2] == pytest.approx(-20)
-    assert rows["largest change of all programs"][2] == pytest.approx(50)
-    assert rows["largest change of all programs, smaller build taken"][2] == 0
+    assert rows["largest change of all programs"][1] == pytest.approx(50)
+    assert rows["largest change of all programs, checked"][1] == 0
     assert [row[:2] for row in means.rows] == [
-        ["C, linked text", 2],
-        ["C, stripped file", 2],
-        ["C++, linked text", 1],
-        ["C++, stripped file", 1],
+        ["C, linked text", 3],
+        ["C, stripped file", 3],
+        ["C++, linked text", 2],
+        ["C++, stripped file", 2],
     ]
-    assert _rows(taken)["lua"][2] == "inline-size"
-    assert _rows(taken)["lua"][3] == pytest.approx(-10)
-    assert _rows(taken)["zlib"][2:4] == ("plain", 0)
+    # ThinLTO by its default limit has no policy.
+    assert means.rows[0][-1] == (0, 0, 0)
+    assert _rows(taken)["lua"][1] == "inline-size"
+    assert _rows(taken)["lua"][2] == pytest.approx(-10)
+    assert _rows(taken)["zlib"][1:3] == ("plain", 0)
     # In C++ only; the policy is in the links of these columns.
-    assert next(iter(_rows(stages))) == "re2" and len(stages.rows) == 3
+    assert next(iter(_rows(stages))) == "re2" and len(stages.rows) == 4
     assert _rows(stages)["re2"][1:] == pytest.approx([-20, -20, 0, -20, -20, 0, -20, -20])
-    assert _rows(imports)["zlib"][2:] == (0, 0, 0, 0)
     assert [row[:3] for row in executed.rows] == [["lua", "test", 100]]
     assert _rows(executed)["lua"][2:] == pytest.approx([10] * 5)
     assert [row[:4] for row in text.rows][1] == ["zlib", "test", "C", 1000]
