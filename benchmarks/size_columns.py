@@ -254,7 +254,9 @@ def study(programs: Sequence[str], folder: Path, toolchain: Toolchain) -> list[T
     for program in programs:
         builds = Builds(program, folder / program, toolchain)
         built = builds.sizes()
-        links = {name: builds.linked(name, link, built) for name, link in LINKS.items()}
+        # The policy is asked about C++ only.
+        wanted = LINKS if _language(program) == "C++" else {"imports": LINKS["imports"]}
+        links = {name: builds.linked(name, link, built) for name, link in wanted.items()}
         sizes[program] = {**built, **links}
         logging.info("%s: %s", program, {way: one.text for way, one in sizes[program].items()})
         executed[program] = builds.executed(sizes[program], (PLAIN.name, *_COUNTED))
