@@ -378,7 +378,7 @@ def _throughput(
     "size-columns",
     "Text and file size of programs: outliner, ThinLTO, and the policy for size. Two hours.",
     "How small do the builds become that users for size have?",
-    results.Plot("means", ["inline-size", "outliner", "inline-size-outliner"]),
+    results.Plot("means", ["inline-size", "outliner", "outliner-ThinLTO"]),
 )
 @_only("size_columns")
 @_TOOLCHAIN
