@@ -166,25 +166,32 @@ def _trial(totals: Mapping[str, Totals]) -> Table:
     rows: list[list[Cell]] = []
     changes: dict[str, list[float]] = {}
     for name in totals["text"]:
-        row: list[Cell] = [name, _language(name)]
+        row: list[Cell] = [name]
         changes[name] = []
         plain = _both(totals, name, PLAIN)
         for ways in (SIZE, WAYS):
             sizes = [_both(totals, name, way) for way in ways]
             number = smallest(sizes)
-            own = [100 * (one / base - 1) for one, base in zip(sizes[number], plain, strict=True)]
+            own = [
+                round(100 * (one / base - 1), 4)
+                for one, base in zip(sizes[number], plain, strict=True)
+            ]
             row += [ways[number].name, *own]
             changes[name] += own
-        rows.append(row)
+        if _language(name) == "C++":
+            rows.append(row)
     for kind in ("C", "C++"):
         if means := _unseen_means(changes, kind):
             label = f"geometric mean of {kind}, never seen"
-            rows.append([label, kind, "", *means[:2], "", *means[2:]])
-    columns = {"program": "text", "language": "text"}
+            rows.append([label, "", *means[:2], "", *means[2:]])
+    columns = {"program": "text"}
     for flags in ("--size", "--size --thinlto"):
         columns |= {f"`{flags}`": "text"}
         columns |= {f"{kind}, `{flags}`": "percent:+2" for kind in ("text", "file")}
-    caption = "The build that `cop try` takes of each program, and its sizes against plain `-Oz`."
+    caption = (
+        "The build that `cop try` takes, and its sizes against plain `-Oz`. Programs in C are in "
+        "their mean only."
+    )
     return Table.of("taken", caption, columns, rows)
 
 

@@ -55,9 +55,13 @@ def test_the_mean_is_of_programs_that_the_training_never_saw() -> None:
     ]
     # ThinLTO by its default limit has no policy.
     assert means.rows[0][-1] == (0, 0, 0)
-    assert _rows(taken)["lua"][1] == "inline-size"
-    assert _rows(taken)["lua"][2] == pytest.approx(-10)
-    assert _rows(taken)["zlib"][1:3] == ("plain", 0)
+    assert _rows(taken)["re2"][0] == "inline-size"
+    assert _rows(taken)["re2"][1] == pytest.approx(-20)
+    assert _rows(taken)["jsoncpp"][:2] == ("plain", 0)
+    # Of lua the policy's build, of zlib and cmark the default's.
+    mean = _rows(taken)["geometric mean of C, never seen"][1]
+    assert isinstance(mean, tuple)
+    assert mean[0] == pytest.approx(100 * (0.9 ** (1 / 3) - 1), abs=1e-3)
     # In C++ only; the policy is in the links of these columns.
     assert next(iter(_rows(stages))) == "re2" and len(stages.rows) == 4
     assert _rows(stages)["re2"][1:] == pytest.approx([-20, -20, 0, -20, -20, 0, -20, -20])
