@@ -14,7 +14,7 @@ from compiler_opt_perf.policy.compiler_flags import (
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 _OUTLINER = ("-enable-machine-outliner",)
-# Linux and Android keep ThinLTO from growing by this limit; the default is 100 instructions.
+# As in builds of the Linux kernel and of Android; the default is 100 instructions.
 _FEW_IMPORTS = ("-import-instr-limit=5",)
 
 
