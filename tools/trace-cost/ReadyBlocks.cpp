@@ -8,20 +8,24 @@
 
 #include "ReadyBlocks.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Object/BuildID.h"
 #include "llvm/Support/xxhash.h"
 #include <cmath>
 
 using namespace llvm;
 using namespace llvm::tracecost;
 
-/// Whether the numbers of events in the profile are those of the candidate in
-/// the replayed run. Another run executes more or fewer instructions, and one
-/// module of a program has a part of them. Register allocations of one run
-/// differ by less than a tenth.
-static bool isOfThisRun(const EventRates &Rates, const CostResult &Result) {
+/// Whether the numbers of events in the profile are those of the candidate: it
+/// is the traced program itself, and the profile is of as long a run. Other
+/// code has the same misses at other places, of which rates tell better.
+static bool isProfiled(const Program &Code, const BlockHistogram &Histogram,
+                       const EventRates &Rates, const CostResult &Result) {
+  if (Code.numObjects() != 1 || toHex(object::getBuildID(&Code.object(0)),
+                                      /*LowerCase=*/true) != Histogram.BuildID)
+    return false;
   double Profiled = Rates.instructions().value_or(0);
-  return !Result.ForeignExecutions &&
-         std::abs(Result.executedInstructions() - Profiled) <= Profiled / 10;
+  return std::abs(Result.executedInstructions() - Profiled) <= Profiled / 10;
 }
 
 Error ReadyBlocks::prepare(const BitVector &Needed, const CPUParameters &CPU,
@@ -75,7 +79,7 @@ Error ReadyBlocks::prepare(const BitVector &Needed, const CPUParameters &CPU,
         Result.Unsupported[Opcode] += Cost.Executions;
     }
   }
-  if (Rates && isOfThisRun(*Rates, Result)) {
+  if (Rates && isProfiled(Code, Histogram, *Rates, Result)) {
     scaleTo(Rates->number(RateKind::LLCMiss), &EventProbabilities::Miss,
             Executed);
     scaleTo(Rates->number(RateKind::FirstLevelMiss),
