@@ -66,6 +66,7 @@ class Context:
         tells local functions of one name apart.
       cpu: CPU file; evaluators of cycles need it.
       profile: PMU profile manifest of the run, for `mca-pmu`.
+      own_run: whether trace and profile are of one run of the candidate itself.
       without: parts of `mca-pmu` to leave out (docs/cost.md), to measure what each contributes.
       threads: number of threads of the simulation; 0 for one per core.
       cache: folder of cached results, keyed by content; None caches nothing.
@@ -76,6 +77,7 @@ class Context:
     traced: Content | None = None
     cpu: Content | None = None
     profile: Manifest | None = None
+    own_run: bool = False
     without: tuple[str, ...] = ()
     threads: int = 0
     cache: Path | None = None
@@ -341,6 +343,7 @@ class TraceReplay:
             command.append(f"-cpu={context.cpu}")
         if self.uses_profile and context.profile is not None:
             command.append(f"-pmu-profile={context.profile}")
+            command += ["-own-run"] if context.own_run else []
         if self.has_parts and context.without:
             command.append("-without=" + ",".join(context.without))
         return [*command, f"-threads={context.threads}", *objects]
@@ -378,6 +381,7 @@ class TraceReplay:
         inputs += [context.cpu] if self.uses_cpu else []
         inputs += [context.profile] if self.uses_profile else []
         parts += sorted(context.without) if self.has_parts else []
+        parts += ["own run"] if self.uses_profile and context.own_run else []
         parts += [sha256(path) if path else "none" for path in (*inputs, *objects)]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -190,7 +190,7 @@ def own_cost(evaluator: Evaluator, objects: Sequence[Path], context: Context) ->
 
     Raises the errors of Evaluator.cost, and PmuError: the profile cannot be read.
     """
-    cost = evaluator.cost(objects, context)
+    cost = evaluator.cost(objects, dataclasses.replace(context, own_run=True))
     # A correction has a weight of its own for it.
     reads = isinstance(evaluator, Replay) and evaluator.uses_profile
     if not reads or context.profile is None or "correction" in cost.report:

@@ -113,13 +113,6 @@ struct CostResult {
   /// By how much each sample, scaled to the run, exceeds the estimate.
   std::vector<double> Residuals;
   KnownShare Loads, Branches;
-
-  double executedInstructions() const {
-    double Sum = 0;
-    for (const BlockCost &Block : Blocks)
-      Sum += Block.executedInstructions();
-    return Sum;
-  }
 };
 
 } // namespace tracecost

@@ -168,13 +168,6 @@ std::optional<uint64_t> EventRates::number(RateKind Kind) const {
   return Profile.total(Profile.rates()[*Number].Numerator);
 }
 
-std::optional<uint64_t> EventRates::instructions() const {
-  std::optional<unsigned> Event = Profile.findEvent("instructions");
-  if (!Event)
-    return std::nullopt;
-  return Profile.total(*Event);
-}
-
 std::optional<double> EventRates::at(RateKind Kind, const CodeBlock &Block,
                                      uint64_t Address) {
   std::optional<unsigned> Rate = Numbers[unsigned(Kind)];

@@ -58,8 +58,6 @@ public:
   std::optional<double> ofProgram(RateKind Kind) const;
   /// How many of these events happened in the program's own code.
   std::optional<uint64_t> number(RateKind Kind) const;
-  /// How many instructions of the program's own code were executed.
-  std::optional<uint64_t> instructions() const;
 
 private:
   /// A function, by itself or inlined.

@@ -8,25 +8,10 @@
 
 #include "ReadyBlocks.h"
 #include "llvm/ADT/STLExtras.h"
-#include "llvm/ADT/StringExtras.h"
-#include "llvm/Object/BuildID.h"
 #include "llvm/Support/xxhash.h"
-#include <cmath>
 
 using namespace llvm;
 using namespace llvm::tracecost;
-
-/// Whether the numbers of events in the profile are those of the candidate: it
-/// is the traced program itself, and the profile is of as long a run. Other
-/// code has the same misses at other places, of which rates tell better.
-static bool isProfiled(const Program &Code, const BlockHistogram &Histogram,
-                       const EventRates &Rates, const CostResult &Result) {
-  if (Code.numObjects() != 1 || toHex(object::getBuildID(&Code.object(0)),
-                                      /*LowerCase=*/true) != Histogram.BuildID)
-    return false;
-  double Profiled = Rates.instructions().value_or(0);
-  return std::abs(Result.executedInstructions() - Profiled) <= Profiled / 10;
-}
 
 Error ReadyBlocks::prepare(const BitVector &Needed, const CPUParameters &CPU,
                            EventRates *Rates, CostResult &Result) {
@@ -79,7 +64,7 @@ Error ReadyBlocks::prepare(const BitVector &Needed, const CPUParameters &CPU,
         Result.Unsupported[Opcode] += Cost.Executions;
     }
   }
-  if (Rates && isProfiled(Code, Histogram, *Rates, Result)) {
+  if (Rates && IsOwnRun) {
     scaleTo(Rates->number(RateKind::LLCMiss), &EventProbabilities::Miss,
             Executed);
     scaleTo(Rates->number(RateKind::FirstLevelMiss),

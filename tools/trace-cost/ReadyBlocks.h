@@ -31,9 +31,12 @@ struct ReadyBlock {
 
 class ReadyBlocks {
 public:
+  /// With \p IsOwnRun, the profile's numbers of misses are the candidate's.
+  /// Other code has the same misses at other places: of them, rates tell.
   ReadyBlocks(const Program &Code, const BlockHistogram &Histogram,
-              const BlockMapping &Mapping, ModelParts Parts)
-      : Code(Code), Histogram(Histogram), Mapping(Mapping), Parts(Parts) {}
+              const BlockMapping &Mapping, ModelParts Parts, bool IsOwnRun)
+      : Code(Code), Histogram(Histogram), Mapping(Mapping), Parts(Parts),
+        IsOwnRun(IsOwnRun) {}
 
   /// Makes the blocks of \p Needed ready. \p Rates may be null. Adds to
   /// \p Result what is unknown of them. An error if the CPU's scheduling model
@@ -55,6 +58,7 @@ private:
   const BlockHistogram &Histogram;
   const BlockMapping &Mapping;
   const ModelParts Parts;
+  const bool IsOwnRun;
   std::unique_ptr<Simulator> Sim;
   /// One element for each of Program::blocks(); null if not needed.
   std::vector<std::unique_ptr<ReadyBlock>> Blocks;

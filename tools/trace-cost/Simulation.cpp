@@ -41,7 +41,7 @@ public:
              CostResult &Result)
       : Code(Code), Histogram(Histogram), Mapping(Mapping), CPU(CPU),
         Rates(Rates), Options(Options), Result(Result),
-        Ready(Code, Histogram, Mapping, Options.Parts) {
+        Ready(Code, Histogram, Mapping, Options.Parts, Options.IsOwnRun) {
     if (!Options.Plain)
       Samples.emplace(Code, Histogram, Mapping);
   }

@@ -32,6 +32,9 @@ struct SimulationOptions {
   ModelParts Parts;
   /// Whether MCA's own model is asked, which simulates windows alone.
   bool Plain;
+  /// Whether the profile is of the run that is simulated, and that is one of
+  /// the candidate itself.
+  bool IsOwnRun;
 };
 
 /// Adds the cycles to \p Result, which holds the counts of a TraceReplay with

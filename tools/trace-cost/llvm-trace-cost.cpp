@@ -101,6 +101,10 @@ static cl::bits<ModelPart> Without(
                    "What is not in the cache of decoded code takes the "
                    "decoders' time")),
     cl::cat(Category));
+static cl::opt<bool> OwnRun(
+    "own-run",
+    cl::desc("The trace and the PMU profile are of one run of the code, so "
+             "that as many loads miss as the profile counts"));
 static cl::opt<unsigned> ContextBlocks(
     "context-blocks", cl::init(8),
     cl::desc("The most blocks simulated before the one whose cost is taken"),
@@ -152,6 +156,8 @@ int main(int argc, char **argv) {
         createStringError("-threads must be at most " + Twine(MaxThreads)));
   if (CostModel != Model::MCAPMU && EventRates::isRequested())
     ExitOnErr(createStringError("only the model mca-pmu uses -pmu-profile"));
+  if (CostModel != Model::MCAPMU && OwnRun)
+    ExitOnErr(createStringError("only the model mca-pmu uses -own-run"));
   if (CostModel != Model::MCAPMU && Without.getBits())
     ExitOnErr(createStringError("only the model mca-pmu has parts to leave "
                                 "out; drop -without"));
@@ -191,7 +197,7 @@ int main(int argc, char **argv) {
                         CostModel == Model::MCA
                             ? ModelParts::none()
                             : ModelParts::allBut(Without.getBits()),
-                        CostModel == Model::MCA},
+                        CostModel == Model::MCA, OwnRun},
                        Result));
 
   std::error_code EC;
