@@ -114,5 +114,5 @@ VERB = Verb(
     "try --source=zstd-1.5.7 --build='make -j2' --run='programs/zstd -9 -c big.tar' "
     "--run2='programs/zstd -3 -c other.tar'",
     {},
-    1,
+    2,
 )
