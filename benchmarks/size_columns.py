@@ -210,9 +210,9 @@ def _stages(totals: Mapping[str, Totals]) -> Table:
             rows.append([f"geometric mean, never seen, {_KINDS[kind]}", "", *means])
     columns = {"program": "text", "training": "text"} | dict.fromkeys(_STAGES, "percent:+2")
     caption = (
-        "What the policy changes in linked text of C++: identical functions folded or not; with "
-        "ThinLTO by the largest imported function in instructions, and where the policy decides: "
-        "before the link, after it, or in both."
+        "What the policy changes in linked text of C++, with identical functions folded or not. "
+        "With ThinLTO, by the largest imported function in instructions and by where the policy "
+        "decides: before the link, after it, or in both."
     )
     return Table.of("stages", caption, columns, rows)
 
