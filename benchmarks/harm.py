@@ -171,8 +171,7 @@ def _request(
 
 def _facts(manifest: Manifest, build_s: float) -> Facts:
     def total(name: str) -> int:
-        event = manifest.event(name)
-        return event.total + event.outside
+        return manifest.event(name).everywhere
 
     branches = total("conditional-branches")
     return Facts(

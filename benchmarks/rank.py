@@ -162,7 +162,8 @@ class RankedProgram:
             predictions[name] = self._predicted(name, learned)
         if not self.replayed:
             profiles = [self.builds.record(variant)[1] for variant in self.variants]
-            predictions[_ALL] = [_instructions(profile) for profile in profiles]
+            executed = [Manifest.load(one).event("instructions") for one in profiles]
+            predictions[_ALL] = [float(one.everywhere) for one in executed]
         names = [variant.name for variant in self.variants]
         write_json(self.folder / "predictions.json", {"variants": names, "costs": predictions})
 
@@ -200,6 +201,7 @@ class RankedProgram:
             trace=windows,
             cpu=self.judges.cpu,
             profile=profile,
+            own_run=not self.replayed,
             threads=1,
             cache=self.folder / "costs",
         )
@@ -211,7 +213,9 @@ class RankedProgram:
         for part in _PARTS:
             ways[f"mca-pmu without {part}"] = ("mca-pmu", {"without": (part,)})
         if self.judges.earlier is not None:
-            ways["mca-pmu, earlier"] = ("mca-pmu", {"tool": self.judges.earlier})
+            # It does not know the option for that.
+            earlier = {"tool": self.judges.earlier, "own_run": False}
+            ways["mca-pmu, earlier"] = ("mca-pmu", earlier)
         if self.replayed:
             ways[_DRAWN] = ("mca-pmu", {"trace": self._drawn()})
         return ways
@@ -281,12 +285,6 @@ def _cost(evaluator: Evaluator, candidate: list[Path], context: Context, replaye
     if replayed:
         return evaluator.cost(candidate, context)
     return own_cost(evaluator, candidate, context)
-
-
-def _instructions(profile: Path) -> float:
-    """How many a profiled run executed, those in other objects, too."""
-    (event,) = (one for one in Manifest.load(profile).events if one.name == "instructions")
-    return float(event.total + event.outside)
 
 
 def result(name: str, kind: str, folder: Path) -> Ranked | None:

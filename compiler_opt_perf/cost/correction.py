@@ -95,7 +95,8 @@ def inputs_of(cost: Cost, context: Context) -> dict[str, float]:
             "that the code does not have; a correction needs whole programs"
         )
     parameters = decode(read_input(context.cpu), _Cpu, context.cpu).parameters
-    events = {event.name: event for event in Manifest.load(context.profile).events}
+    manifest = Manifest.load(context.profile)
+    events = {event.name: event for event in manifest.events}
 
     def counted(*names: str) -> int:
         return sum(events[name].total for name in names if name in events)
@@ -110,7 +111,6 @@ def inputs_of(cost: Cost, context: Context) -> dict[str, float]:
         mispredicted = int(windows.branches[:, [1, 3]].sum())
     ended_by = cost.report.get("pieces", {}).get("ended_by", {})
     calls = sum(ended_by.get(name, 0) for name in ("calls", "indirect_calls", "returns"))
-    elsewhere = events["instructions"].outside if "instructions" in events else 0
     values = (
         cost.total,
         mispredicted * cycles("mispredict_penalty"),
@@ -118,7 +118,7 @@ def inputs_of(cost: Cost, context: Context) -> dict[str, float]:
         counted("llc-load-misses") * cycles("memory_latency"),
         _taken(windows),
         calls,
-        elsewhere,
+        manifest.instructions_elsewhere,
     )
     return {name: float(value) for name, value in zip(INPUTS, values, strict=True)}
 

@@ -170,7 +170,7 @@ class Recorder:
                     f"{objects[0]}: prints something else in this run than the build that it is "
                     "compared with: it computes something else, or prints times or addresses"
                 )
-            own = dataclasses.replace(context, trace=run.windows, profile=run.profile)
+            own = dataclasses.replace(context, trace=run.windows, profile=run.profile, own_run=True)
             cost = own_cost(self.evaluator, objects, own)
         names = ("output", "blocks", "seconds", "peak_mib")
         recorded = {name: getattr(run, name) for name in names}
@@ -190,13 +190,12 @@ def own_cost(evaluator: Evaluator, objects: Sequence[Path], context: Context) ->
 
     Raises the errors of Evaluator.cost, and PmuError: the profile cannot be read.
     """
-    cost = evaluator.cost(objects, dataclasses.replace(context, own_run=True))
+    cost = evaluator.cost(objects, context)
     # A correction has a weight of its own for it.
     reads = isinstance(evaluator, Replay) and evaluator.uses_profile
     if not reads or context.profile is None or "correction" in cost.report:
         return cost
-    events = {event.name: event for event in Manifest.load(context.profile).events}
-    instructions = events["instructions"].outside if "instructions" in events else 0
+    instructions = Manifest.load(context.profile).instructions_elsewhere
     cycles = CYCLES_ELSEWHERE * instructions
     return Cost(
         cost.total + cycles,

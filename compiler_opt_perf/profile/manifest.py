@@ -126,6 +126,11 @@ class EventFile:
     profile: FileRecord = UNWRITTEN
     flattened: FileRecord | None = None
 
+    @property
+    def everywhere(self) -> int:
+        """Counts in the profiled binary and in other objects."""
+        return self.total + self.outside
+
 
 @dataclass(frozen=True)
 class Manifest:
@@ -195,6 +200,11 @@ class Manifest:
     def event(self, name: str) -> EventFile:
         """The event called `name`. Raises KeyError."""
         return {event.name: event for event in self.events}[name]
+
+    @property
+    def instructions_elsewhere(self) -> int:
+        """Instructions in other objects; 0 if instructions were not counted."""
+        return sum(event.outside for event in self.events if event.name == "instructions")
 
     def file(self, event: EventFile) -> Path:
         """The path of `event`'s sample profile."""

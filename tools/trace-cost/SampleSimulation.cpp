@@ -119,14 +119,11 @@ void SampleSimulation::addTo(std::vector<Simulated> &ByBlock,
                              CostResult &Result) const {
   if (Samples.empty())
     return;
-  // Few visits tell less than the windows, but more than other blocks.
-  auto IsEstimated = [&](unsigned B) {
-    return suffice(B) || (Visits[B] && !ByBlock[B].Executions);
-  };
   BitVector Estimated(ByBlock.size());
   uint64_t NumVisits = 0;
   for (unsigned B = 0; B != ByBlock.size(); ++B) {
-    Estimated[B] = IsEstimated(B);
+    // Few visits tell less than the windows, but more than other blocks.
+    Estimated[B] = suffice(B) || (Visits[B] && !ByBlock[B].Executions);
     if (Estimated[B])
       ByBlock[B] = {double(Visits[B]), {}};
     NumVisits += Visits[B];
