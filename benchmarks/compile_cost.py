@@ -129,7 +129,7 @@ def _worst(changes: Iterable[float]) -> float | None:
 
 
 def tables(counts: Mapping[str, Mapping[str, Counted]]) -> list[Table]:
-    """All modules and those whose object file stays the same, then each by itself."""
+    """All modules and those whose object file stays the same, then each of these and the others."""
     modules: list[tuple[str, int, float, str]] = []
     for module, row in counts.items():
         default, both = row["default"], row["both"]
@@ -160,16 +160,13 @@ def tables(counts: Mapping[str, Mapping[str, Counted]]) -> list[Table]:
         "Change of clang's instructions at `-O2` with line tables, against the default policies "
         "without a profile; geometric means. Small modules take at most 200 million instructions."
     )
-    summary_table = Table.of("instructions", caption, columns, rows)
-    columns = {
-        "module": "text",
-        "million instructions": "integer",
-        "change": "percent:+2",
-        "object file": "text",
-    }
-    caption = "The modules: instructions by the default policies, and the change by both policies."
-    rows = [[module, size // 10**6, 100 * (c - 1), kind] for module, size, c, kind in modules]
-    return [summary_table, Table.of("modules", caption, columns, rows)]
+    found = [Table.of("instructions", caption, columns, rows)]
+    columns = {"module": "text", "million instructions": "integer", "change": "percent:+2"}
+    for which, outcome in (("same", "stays the same"), ("other", "becomes another one")):
+        caption = f"Modules whose object file {outcome}: instructions by the default policies."
+        rows = [[name, n // 10**6, 100 * (c - 1)] for name, n, c, kind in modules if kind == which]
+        found.append(Table.of(which, caption, columns, rows))
+    return found
 
 
 def jobs(cases: Mapping[str, Built], clang: Path, profile: Path, meter: Meter) -> list[Job]:

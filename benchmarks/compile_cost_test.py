@@ -16,8 +16,9 @@ def test_table_of_small_and_large_modules_and_of_those_that_stay_the_same() -> N
         "large": {"default": Counted(large, "c"), "both": Counted(large // 2, "c")},
         "small": {"default": Counted(small, "a"), "both": Counted(small * 2, "b")},
     }
-    table, modules = tables(counts)
+    table, same_code, other_code = tables(counts)
     every, same = table.rows
     assert every == ["all", 2, pytest.approx(0), 1, 100.0, 100.0, 1, -50.0, -50.0]
     assert same == ["same", 1, -50.0, 0, None, None, 1, -50.0, -50.0]
-    assert modules.rows == [["small", 100, 100.0, "other"], ["large", 1000, -50.0, "same"]]
+    assert same_code.rows == [["large", 1000, -50.0]]
+    assert other_code.rows == [["small", 100, 100.0]]
