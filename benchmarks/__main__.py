@@ -59,14 +59,14 @@ def main() -> None:
 
 
 def _benchmark(
-    name: str, summary: str, question: str, plot: results.Plot, folder: str | None = None
+    name: str, summary: str, question: str, plot: results.Plot | None, folder: str | None = None
 ) -> Callable[[Callable[..., list[results.Table]]], click.Command]:
     """Makes a command of a function that returns tables.
 
     Args:
       summary: what is measured, the time it takes, and whether an idle machine is needed.
       question: that the tables answer.
-      plot: the picture; columns that a run did not measure are left out.
+      plot: the picture, if there is one; columns that a run did not measure are left out.
       folder: name of the default folder in build/.
     """
     default = str(BUILD / (folder or f"bench-{name}"))
@@ -83,7 +83,8 @@ def _benchmark(
             path = output or (folder if partial else results.FOLDER) / f"{name}.json"
             words = ["python", "-m", "benchmarks", *sys.argv[1:]]
             command = shlex.join(words)
-            found = results.measured_now(name, question, command, tables, plot.of_known(tables))
+            picture = plot and plot.of_known(tables)
+            found = results.measured_now(name, question, command, tables, picture)
             results.write(found, path)
             for table in tables:
                 print(f"{table.caption}\n\n{table.markdown()}")
@@ -388,6 +389,29 @@ def _size_columns(
     from benchmarks import size_columns
 
     return size_columns.study(only or size_columns.PROGRAMS, folder, toolchain)
+
+
+@_benchmark(
+    "size-folding",
+    "What the policy for size does with identical functions, which the linker folds. An hour.",
+    "What becomes of identical functions with the policy for size?",
+    None,
+)
+@click.option(
+    "--margin",
+    type=click.FloatRange(0, 4),
+    default=1.5,
+    show_default=True,
+    help="Of the compiler's own decision, for a second table.",
+)
+@_only("size_folding")
+@_TOOLCHAIN
+def _size_folding(
+    folder: Path, only: list[str] | None, toolchain: Toolchain, margin: float
+) -> list[results.Table]:
+    from benchmarks import size_folding
+
+    return size_folding.study(only or size_folding.PROGRAMS, folder, toolchain, margin)
 
 
 @_benchmark(

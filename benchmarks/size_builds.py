@@ -9,6 +9,8 @@ import contextlib
 import hashlib
 import shutil
 import subprocess
+import tempfile
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -18,12 +20,14 @@ from typing import Any
 import msgspec
 from absl import logging
 
+from benchmarks.changes import mean_change
 from benchmarks.common import TIMEOUT_S, BenchmarkError, run_all
 from benchmarks.programs.workload import Workload, without_times
 from benchmarks.programs.workloads import HELD_OUT
+from benchmarks.results import Interval
 from compiler_opt_perf.corpus import programs as corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS as TABLE
-from compiler_opt_perf.cost.size import text_bytes
+from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256, write_text
 from compiler_opt_perf.run.memo import memo
@@ -33,9 +37,12 @@ from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.trial.ways import PLAIN, SIZE, SIZE_THINLTO, Way
 
 MODEL = REPO_ROOT / "models" / "inline-size"
+#: Flags of a link that folds nothing.
+UNFOLDED = ("-Wl,--icf=none",)
 #: All ways; PLAIN is the first.
 WAYS = (*SIZE, *SIZE_THINLTO)
 _CONFIG = "way.cfg"
+_UNSEEN = ("test", "looked at once")
 _FLAGS = ("-Oz", "-ffunction-sections", "-fdata-sections", "-g0", "-w")
 _LINK = ("-Oz", "-Wl,--gc-sections,--icf=safe,--strip-all,--build-id=none")
 # Functions of a library that nobody calls are there for its users.
@@ -66,10 +73,11 @@ class Builds:
     name: str
     folder: Path
     toolchain: Toolchain
+    model: Path = MODEL
 
     def sizes(self) -> dict[str, Sizes]:
         """By way. Raises BenchmarkError if programs of two ways compute different things."""
-        found = {way.name: self._sizes(way) for way in WAYS}
+        found = {way.name: self.size_of(way) for way in WAYS}
         if self._workload is not None:
             plain = self._computed(PLAIN, found[PLAIN.name], self._workload)
             for way in WAYS[1:]:
@@ -84,7 +92,7 @@ class Builds:
             "objects": built[link.objects.name].digest,
             "flags": [configuration, *link.words],
             "tools": self._tools,
-            "model": sha256(MODEL / "model.json"),
+            "model": sha256(self.model / "model.json"),
         }
         binary = self._binary(name)
 
@@ -93,6 +101,14 @@ class Builds:
             return self._link(link.objects, link.words, binary)
 
         return memo(binary.with_name("sizes.json"), inputs, Sizes, make, [binary])
+
+    def functions(self, way: Way, words: Sequence[str] = ()) -> FunctionSizes:
+        """The functions of a build that `size_of` made, linked with more flags."""
+        with tempfile.TemporaryDirectory(prefix="functions-", dir=self.folder) as folder:
+            binary = Path(folder) / self.name
+            write_text(binary.with_name(_CONFIG), self._configuration(way))
+            self._link(way, (*words, "-Wl,--strip-debug"), binary)
+            return function_sizes(binary)
 
     def executed(self, built: Mapping[str, Sizes], names: Sequence[str]) -> dict[str, int]:
         """By name of a way or link, the instructions of a run; nothing for programs without one."""
@@ -111,7 +127,8 @@ class Builds:
     def _workload(self) -> Workload | None:
         return HELD_OUT[self.name](self.folder / "run") if self.name in HELD_OUT else None
 
-    def _sizes(self, way: Way) -> Sizes:
+    def size_of(self, way: Way) -> Sizes:
+        """Builds it in one of the `WAYS`."""
         configuration = self._configuration(way)
         words = (*_FLAGS, *(self._workload.flags if self._workload is not None else ()))
         program = TABLE[self.name]
@@ -120,7 +137,7 @@ class Builds:
             "flags": [configuration, *words],
             "link": [*_LINK, *_LIBRARY_LINK],
             "tools": self._tools,
-            "model": sha256(MODEL / "model.json"),
+            "model": sha256(self.model / "model.json"),
         }
         binary = self._binary(way.name)
 
@@ -132,7 +149,7 @@ class Builds:
         return memo(binary.with_name("sizes.json"), inputs, Sizes, make, [binary])
 
     def _configuration(self, way: Way) -> str:
-        return way.flags(self.toolchain, {"inline-size": MODEL}, None, None).configuration()
+        return way.flags(self.toolchain, {"inline-size": self.model}, None, None).configuration()
 
     def _compile(self, way: Way, flags: Sequence[str]) -> None:
         """Compiles with the configuration file that is in the way's folder."""
@@ -207,3 +224,32 @@ class Builds:
         yield [str(program), *workload.arguments], written
         for path in written():
             path.unlink()
+
+
+def unseen_means(changes: Mapping[str, Sequence[float]], kind: str) -> list[float | Interval]:
+    """Column by column, the mean of programs in a language that the training never saw.
+
+    Returns:
+      Nothing if there is no such program.
+    """
+    chosen = [own for name, own in changes.items() if counts(name, kind)]
+    return [mean_change(column) for column in zip(*chosen, strict=True)]
+
+
+def counts(name: str, kind: str) -> bool:
+    """Whether a program is in a language and was never seen by the policy's training."""
+    return purpose(name) in _UNSEEN and language(name) == kind
+
+
+def language(name: str) -> str:
+    """A program's: C or C++."""
+    return "C" if all(source.endswith(".c") for source in TABLE[name].sources) else "C++"
+
+
+def purpose(name: str) -> str:
+    """What the policy's training used a program for."""
+    recipe: dict[str, Any] = tomllib.loads((MODEL / "recipe.toml").read_text())
+    for purpose, names in recipe["programs"].items():
+        if name in names:
+            return {"validation": "choice"}.get(purpose, str(purpose))
+    return "looked at once"

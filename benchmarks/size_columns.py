@@ -6,16 +6,24 @@ the same objects tell what makes the policy gain less in them than without.
 """
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from absl import logging
 
-from benchmarks.changes import changes_table, counted_changes, mean_change
-from benchmarks.results import Cell, Interval, Table
-from benchmarks.size_builds import MODEL, WAYS, Builds, Link, Sizes
+from benchmarks.changes import changes_table, counted_changes
+from benchmarks.results import Cell, Table
+from benchmarks.size_builds import (
+    UNFOLDED,
+    WAYS,
+    Builds,
+    Link,
+    Sizes,
+    counts,
+    language,
+    purpose,
+    unseen_means,
+)
 from compiler_opt_perf.corpus.program_table import PROGRAMS as TABLE
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.result import smallest
@@ -30,19 +38,17 @@ COLUMNS = {
     "ThinLTO": SIZE_THINLTO[:2],
     "ThinLTO with outliner": SIZE_THINLTO[2:],
 }
-_UNSEEN = ("test", "looked at once")
 _KINDS = {"text": "linked text", "file": "stripped file"}
 
 _POLICY = SIZE[1]
 _THIN, _THIN_POLICY = SIZE_THINLTO[:2]
-_UNFOLDED = ("-Wl,--icf=none",)
 # With the default limit of imports.
 _MORE = dataclasses.replace(_THIN, few_imports=False)
 _MORE_POLICY = dataclasses.replace(_THIN_POLICY, few_imports=False)
 #: Further links, by name.
 LINKS = {
-    "unfolded": Link(PLAIN, PLAIN, _UNFOLDED),
-    "unfolded-policy": Link(_POLICY, _POLICY, _UNFOLDED),
+    "unfolded": Link(PLAIN, PLAIN, UNFOLDED),
+    "unfolded-policy": Link(_POLICY, _POLICY, UNFOLDED),
     "imports": Link(_THIN, _MORE),
     "imports-before": Link(_THIN_POLICY, _MORE),
     "imports-after": Link(_THIN, _MORE_POLICY),
@@ -98,7 +104,7 @@ def tables(sizes: Mapping[str, Mapping[str, Sizes]], executed: Totals) -> list[T
 
 def _by_program(kind: str, totals: Totals, changes: Changes) -> Table:
     rows: list[list[Cell]] = [
-        [name, _purpose(name), _language(name), totals[name][PLAIN.name], *own.values()]
+        [name, purpose(name), language(name), totals[name][PLAIN.name], *own.values()]
         for name, own in changes.items()
     ]
     head = {"program": "text", "training": "text", "language": "text", "-Oz": "bytes"}
@@ -109,13 +115,13 @@ def _by_program(kind: str, totals: Totals, changes: Changes) -> Table:
 
 def _means(ways: Mapping[str, Changes]) -> Table:
     rows: list[list[Cell]] = []
-    for language in ("C", "C++"):
+    for spoken in ("C", "C++"):
         for kind, changes in ways.items():
-            count = sum(_counts(name, language) for name in changes)
+            count = sum(counts(name, spoken) for name in changes)
             if count:
                 found = {name: list(own.values()) for name, own in changes.items()}
-                means = _unseen_means(found, language)
-                rows.append([f"{language}, {_KINDS[kind]}", count, *means])
+                means = unseen_means(found, spoken)
+                rows.append([f"{spoken}, {_KINDS[kind]}", count, *means])
     head = {"of": "text", "programs": "integer"}
     columns = {**head, **dict.fromkeys(_COMPARED, "percent:+2")}
     caption = (
@@ -139,10 +145,10 @@ def _policy(totals: Mapping[str, Totals]) -> Table:
         chosen = zip(changes, taken * len(totals), strict=True)
         checked[name] = [one * number for one, number in chosen]
     rows: list[list[Cell]] = [
-        [name, _purpose(name), *changes] for name, changes in whole.items() if any(changes)
+        [name, purpose(name), *changes] for name, changes in whole.items() if any(changes)
     ]
     for label, found_changes in (("", whole), (", checked", checked)):
-        if means := _unseen_means(found_changes, "C++"):
+        if means := unseen_means(found_changes, "C++"):
             rows.append([f"geometric mean of C++, never seen{label}", "", *means])
     for label, found_changes in (("", whole), (", checked", checked)):
         worst = map(max, zip(*found_changes.values(), strict=True))
@@ -178,10 +184,10 @@ def _trial(totals: Mapping[str, Totals]) -> Table:
             ]
             row += [ways[number].name, *own]
             changes[name] += own
-        if _language(name) == "C++":
+        if language(name) == "C++":
             rows.append(row)
     for kind in ("C", "C++"):
-        if means := _unseen_means(changes, kind):
+        if means := unseen_means(changes, kind):
             label = f"geometric mean of {kind}, never seen"
             rows.append([label, "", *means[:2], "", *means[2:]])
     columns = {"program": "text"}
@@ -202,11 +208,11 @@ def _stages(totals: Mapping[str, Totals]) -> Table:
         changes = {
             name: list(own.values())
             for name, own in counted_changes(found, _STAGES).items()
-            if _language(name) == "C++"
+            if language(name) == "C++"
         }
         if kind == "text":
-            rows += [[name, _purpose(name), *own] for name, own in changes.items()]
-        if means := _unseen_means(changes, "C++"):
+            rows += [[name, purpose(name), *own] for name, own in changes.items()]
+        if means := unseen_means(changes, "C++"):
             rows.append([f"geometric mean, never seen, {_KINDS[kind]}", "", *means])
     columns = {"program": "text", "training": "text"} | dict.fromkeys(_STAGES, "percent:+2")
     caption = (
@@ -220,39 +226,12 @@ def _stages(totals: Mapping[str, Totals]) -> Table:
 def _executed(counts: Totals) -> list[Table]:
     pairs = {name: pair for name, pair in _COMPARED.items() if pair[0] in _COUNTED}
     facts: dict[str, list[Cell]] = {
-        name: [_purpose(name), own[PLAIN.name]] for name, own in counts.items()
+        name: [purpose(name), own[PLAIN.name]] for name, own in counts.items()
     }
     caption = "Executed instructions of a run against plain `-Oz`."
     head = {"training": "text", "-Oz": "integer"}
     changes = counted_changes(counts, pairs)
     return changes_table("executed", caption, head, facts, changes, pairs)
-
-
-def _unseen_means(changes: Mapping[str, Sequence[float]], kind: str) -> list[float | Interval]:
-    """Column by column, the mean of programs in a language that the training never saw.
-
-    Returns:
-      Nothing if there is no such program.
-    """
-    chosen = [own for name, own in changes.items() if _counts(name, kind)]
-    return [mean_change(column) for column in zip(*chosen, strict=True)]
-
-
-def _counts(name: str, language: str) -> bool:
-    return _purpose(name) in _UNSEEN and _language(name) == language
-
-
-def _language(name: str) -> str:
-    return "C" if all(source.endswith(".c") for source in TABLE[name].sources) else "C++"
-
-
-def _purpose(name: str) -> str:
-    """What the policy's training used a program for."""
-    recipe: dict[str, Any] = tomllib.loads((MODEL / "recipe.toml").read_text())
-    for purpose, names in recipe["programs"].items():
-        if name in names:
-            return {"validation": "choice"}.get(purpose, str(purpose))
-    return "looked at once"
 
 
 def study(programs: Sequence[str], folder: Path, toolchain: Toolchain) -> list[Table]:
@@ -262,7 +241,7 @@ def study(programs: Sequence[str], folder: Path, toolchain: Toolchain) -> list[T
         builds = Builds(program, folder / program, toolchain)
         built = builds.sizes()
         # The policy is asked about C++ only.
-        wanted = LINKS if _language(program) == "C++" else {"imports": LINKS["imports"]}
+        wanted = LINKS if language(program) == "C++" else {"imports": LINKS["imports"]}
         links = {name: builds.linked(name, link, built) for name, link in wanted.items()}
         sizes[program] = {**built, **links}
         logging.info("%s: %s", program, {way: one.text for way, one in sizes[program].items()})
