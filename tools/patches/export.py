@@ -24,6 +24,7 @@ _PLACES = {
     "Outliner": "llvm/test/CodeGen/X86/outliner",
     "RegAlloc": "llvm/test/CodeGen/MLRegAlloc/policies",
     "Release": "llvm/test/Other/mlgo-release",
+    "SampleProfile": "llvm/test/Transforms/SampleProfile/uninlined",
     "ThinLTO": "llvm/test/ThinLTO/X86/mlgo",
     "UnpinAllocas": "llvm/test/Transforms/UnpinAllocas",
 }

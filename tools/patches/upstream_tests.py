@@ -49,7 +49,12 @@ WIDE_SUITES = (
     "tools/llvm-profgen",
 )
 # By test: the reason why its result differs from the distribution's tools. Not for `SUITES`.
-DIFFERENT: dict[str, str] = {}
+DIFFERENT: dict[str, str] = {
+    "LLVM :: Transforms/SampleProfile/warm-inline-instance.ll": (
+        "expects no count for a call that was inlined and executed 20 times in the profiled "
+        "program; the patch [SampleProfile] counts it"
+    ),
+}
 
 _TRIPLE = "x86_64-pc-linux-gnu"
 # Features that only the patched tools have, by the names in upstream's CMake files.
