@@ -164,6 +164,27 @@ def _harm(
 
 
 @_benchmark(
+    "harm-calls",
+    "The programs of `harm` by AutoFDO with counts of calls once inlined. An hour, times idle.",
+    "What does AutoFDO gain by counting calls that were inlined in the profiled program?",
+    results.Plot("sums", ["instructions", "time"]),
+    "bench-harm",
+)
+@_only("harm_calls")
+@click.option("--rounds", type=click.IntRange(6), default=15, show_default=True, help="Timed runs.")
+@click.option("--prepare", is_flag=True, help="All but the times, on a machine that is not idle.")
+@_TOOLCHAIN
+def _harm_calls(
+    folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
+) -> list[results.Table]:
+    from benchmarks import harm_calls
+
+    return harm_calls.study(
+        only or tuple(harm_calls.PROGRAMS), folder, toolchain, rounds=rounds, prepare=prepare
+    )
+
+
+@_benchmark(
     "hits",
     "Lookups in a profile at other levels, with PGO and ThinLTO. Half an hour.",
     "How much of a profile do other compilations find?",

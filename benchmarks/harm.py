@@ -5,23 +5,19 @@ Each is built by its own build system in the ways of `cop try`, profiled, and ti
 run: what is worse on a few programs is seen. `programs/forty.toml` has the programs.
 """
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
-from absl import logging
 
 from benchmarks.changes import mean_change
-from benchmarks.programs.forty import Program, read_table
+from benchmarks.programs.forty import Program, leaving_out, read_table
 from benchmarks.results import Cell, Interval, Table
 from compiler_opt_perf.profile.callgrind import CacheGeometry
 from compiler_opt_perf.profile.manifest import Manifest
-from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.progress import Progress
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.trial.result import Trial
 from compiler_opt_perf.trial.trial import Request, prepare_ways, try_ways
 from compiler_opt_perf.trial.ways import SPEED
@@ -33,10 +29,6 @@ HARM = 3.0
 #: Plain, AutoFDO and the policies.
 WAYS = SPEED[:3]
 _AUTOFDO, _POLICIES = (way.name for way in WAYS[1:])
-_MODELS = {
-    "inline-size": REPO_ROOT / "models" / "inline-speed",
-    "regalloc-evict": REPO_ROOT / "models" / "regalloc-evict",
-}
 _WORST = 10
 _CACHE = CacheGeometry().ll
 _MISPREDICTS = 1.0
@@ -118,55 +110,30 @@ def study(
     facts: dict[str, Facts] = {}
     found: dict[str, Outcome] = {}
     for name in programs:
-        with _leaving_out(name):
-            asked[name] = _request(table[name], folder / name, toolchain, rounds)
+        with leaving_out(name):
+            own = folder / name
+            asked[name] = table[name].request(own, toolchain, WAYS, rounds), own / "try"
     with Pool() as pool:
         outcomes = pool.map(_prepared, asked.values(), label="building and profiling programs")
     for name, outcome in zip(asked, outcomes, strict=True):
-        with _leaving_out(name):
+        with leaving_out(name):
             facts[name] = outcome.get()
     timed = () if prepare else tuple(facts)
     with Progress("timing programs" if timed else None, len(timed)) as progress:
         for name in timed:
-            with _leaving_out(name):
+            with leaving_out(name):
                 found[name] = _outcome(try_ways(*asked[name]))
             progress.advance()
     times = time_tables(found, table) if found else []
     return [*times, _programs(facts, table)] if facts else []
 
 
-@contextlib.contextmanager
-def _leaving_out(name: str) -> Iterator[None]:
-    """Logs what a program fails by."""
-    try:
-        yield
-    except (UserError, OSError) as error:
-        logging.error("%s is left out: %s", name, error)
-
-
 def _prepared(asked: tuple[Request, Path]) -> Facts:
     """Builds and profiles a program."""
     prepared = prepare_ways(*asked)
     assert prepared.profile is not None
-    return _facts(Manifest.load(prepared.profile), prepared.build_s)
-
-
-def _request(
-    program: Program, folder: Path, toolchain: Toolchain, rounds: int
-) -> tuple[Request, Path]:
-    """What to try, and the folder to do it in."""
-    request = Request(
-        project=program.project(),
-        runs=[program.given_run(folder)],
-        binary=program.binary,
-        toolchain=toolchain,
-        models=_MODELS,
-        ways=WAYS,
-        by_size=False,
-        rounds=rounds,
-        counts=False,
-    )
-    return request, folder / "try"
+    _, plain = prepared.builds[WAYS[0]]
+    return _facts(Manifest.load(prepared.profile), plain.seconds)
 
 
 def _facts(manifest: Manifest, build_s: float) -> Facts:

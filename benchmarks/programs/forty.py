@@ -4,10 +4,11 @@
 Half of them, drawn by a seed, may be used to choose a policy. The other half only judges.
 """
 
+import contextlib
 import hashlib
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -16,14 +17,23 @@ from absl import logging
 
 from benchmarks.common import BenchmarkError
 from benchmarks.programs.forty_inputs import MAKERS
+from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_directory, read_input
 from compiler_opt_perf.toolchain.debian import debian_source
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.layout import REPO_ROOT
 from compiler_opt_perf.trial.build import Project
 from compiler_opt_perf.trial.runs import GivenRun
+from compiler_opt_perf.trial.trial import Request
+from compiler_opt_perf.trial.ways import Way
 
 TABLE = Path(__file__).with_name("forty.toml")
 _INPUTS = "{inputs}"
 _SEED = 1
+_MODELS = {
+    "inline-size": REPO_ROOT / "models" / "inline-speed",
+    "regalloc-evict": REPO_ROOT / "models" / "regalloc-evict",
+}
 
 
 class Made(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +94,22 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                     (partial / name).write_text(text)
         return GivenRun("run", self.run.replace(_INPUTS, str(inputs)))
 
+    def request(
+        self, folder: Path, toolchain: Toolchain, ways: Sequence[Way], rounds: int
+    ) -> Request:
+        """What to try; the inputs are written below `folder`."""
+        return Request(
+            project=self.project(),
+            runs=[self.given_run(folder)],
+            binary=self.binary,
+            toolchain=toolchain,
+            models=_MODELS,
+            ways=ways,
+            by_size=False,
+            rounds=rounds,
+            counts=False,
+        )
+
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All programs, and the seed that split them."""
@@ -103,3 +129,12 @@ def read_table(path: Path = TABLE) -> Table:
 def drawn(names: Sequence[str], seed: int) -> set[str]:
     """The half of the programs that only judges."""
     return set(random.Random(seed).sample(sorted(names), len(names) // 2))
+
+
+@contextlib.contextmanager
+def leaving_out(name: str) -> Iterator[None]:
+    """Logs what a program fails by."""
+    try:
+        yield
+    except (UserError, OSError) as error:
+        logging.error("%s is left out: %s", name, error)

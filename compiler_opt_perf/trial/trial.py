@@ -110,11 +110,11 @@ class Prepared:
 
     Attributes:
       profile: the manifest of plain's PMU profile; None if no way needs one.
-      build_s: wall time of plain's build, when it was done.
+      builds: by way, its folder and what was built there.
     """
 
     profile: Path | None
-    build_s: float
+    builds: Mapping[Way, tuple[WayFolder, Built]]
 
 
 def prepare_ways(request: Request, output: Path) -> Prepared:
@@ -178,7 +178,9 @@ class _Trial:
         for way in request.ways[1:]:
             flags = way.flags(request.toolchain, request.models, profile, counters)
             self._build(way, flags)
-        return Prepared(profile, self._built[PLAIN].seconds)
+        return Prepared(
+            profile, {way: (self._folder(way), self._built[way]) for way in request.ways}
+        )
 
     def _folder(self, way: Way) -> WayFolder:
         return WayFolder(self._output / f"way-{_FOLDERS.index(way)}")

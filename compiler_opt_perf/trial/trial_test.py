@@ -278,7 +278,8 @@ def test_what_was_prepared_is_not_done_again(
     request = _request(toolchain, tree, build, "./work 3", ways=SPEED[:1])
     request = dataclasses.replace(request, counts=False)
     prepared = prepare_ways(request, output)
-    assert prepared.profile is None and prepared.build_s > 0
+    way, built = prepared.builds[PLAIN]
+    assert prepared.profile is None and built.seconds > 0 and way.program(built.program).exists()
     assert noted.read_text() == "\n"
     assert not (output / "rounds-run.json").exists()
     trial = try_ways(request, output)

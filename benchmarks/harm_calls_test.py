@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from benchmarks import harm_calls
+from benchmarks.harm_calls import Outcome
+from benchmarks.programs import forty
+from benchmarks.programs.forty import Program
+from benchmarks.results import Interval
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+# Plain inlines `first` into `counted`. Without the counts, the loader takes its call as never
+# executed, and `counted` as a function that mostly returns 0.
+_WORK = """
+#include <stdio.h>
+#include <stdlib.h>
+static int first(const int *list) {
+  return list[0] + list[1];
+}
+__attribute__((noinline)) int counted(const int *list) {
+  if (!list)
+    return 0;
+  return first(list);
+}
+int main(int argc, char **argv) {
+  volatile double sink = 0;
+  int list[2] = {argc, argc};
+  int sum = 0;
+  for (int i = 0; i < 20000; ++i) {
+    sum += counted(list);
+    for (int j = 0; j < 1000; ++j)
+      sink = 1 / (1 / (sink + j) + 1);
+  }
+  printf("%d\\n", sum);
+  return 0;
+}
+"""
+# No call.
+_SAME = """
+int main(void) {
+  volatile double sink = 0;
+  for (int i = 0; i < 20000000; ++i)
+    sink = 1 / (1 / (sink + i) + 1);
+  return 0;
+}
+"""
+
+
+def _program(name: str, half: Literal["choose", "judge"]) -> Program:
+    return Program(
+        name=name,
+        package=name,
+        version="1-2",
+        language="C",
+        system="make",
+        kind="test",
+        set=half,
+        build="cc work.c -o work",
+        run="./work",
+    )
+
+
+_TABLE = {"calls": _program("calls", "judge"), "same": _program("same", "choose")}
+
+
+@pytest.mark.long(40)
+@pytest.mark.compiler
+def test_programs_whose_code_differs_are_counted_and_timed(
+    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in (("calls", _WORK), ("same", _SAME)):
+        tree = tmp_path / name
+        (tree / "debian").mkdir(parents=True)
+        (tree / "debian" / "changelog").write_text(f"{name} (1-2) unstable; urgency=low\n")
+        (tree / "work.c").write_text(text)
+    monkeypatch.setattr(forty, "debian_source", lambda package: tmp_path / package)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    sums, programs = harm_calls.study(
+        tuple(_TABLE), folder, toolchain, rounds=6, prepare=True, table=_TABLE
+    )
+    assert [row[:3] for row in sums.rows] == [["choose", 1, 0], ["judge", 1, 1]]
+    (row,) = programs.rows
+    assert row[:2] == ["calls", "judge"] and row[4:] == [None, None, None]
+    assert isinstance(row[3], float) and abs(row[3]) < 1
+    before = (folder / "calls" / "uncounted" / "built.json").stat().st_mtime_ns
+    sums, programs = harm_calls.study(("calls",), folder, toolchain, rounds=6, table=_TABLE)
+    assert (folder / "calls" / "uncounted" / "built.json").stat().st_mtime_ns == before
+    assert programs.rows[0][:4] == row[:4]
+    assert all(isinstance(cell, tuple) for cell in programs.rows[0][4:])
+
+
+def test_programs_whose_code_stays_count_as_unchanged() -> None:
+    times: tuple[Interval, ...] = ((-10.0, -11.0, -9.0), (5.0, 4.0, 6.0), (-5.5, -6.0, -5.0))
+    found = {"calls": Outcome(text=-2.0, instructions=-19.0, times=times)}
+    table = dict.fromkeys(("calls", "same"), _TABLE["calls"])
+    sums, programs = harm_calls.tables(found, tuple(table), table)
+    (row,) = sums.rows
+    assert row == ["judge", 2, 1, pytest.approx(-1.005, abs=1e-3), -10.0, row[5], 1, 0]
+    assert row[5] == pytest.approx(-5.132, abs=1e-3)
+    assert programs.rows == [["calls", "judge", -2.0, -19.0, *times]]
