@@ -15,6 +15,7 @@ import msgspec
 from elftools.elf.constants import SH_FLAGS
 
 from benchmarks.changes import mean_change
+from benchmarks.common import BenchmarkError
 from benchmarks.programs.forty import Program, leaving_out, read_table
 from benchmarks.results import Cell, Interval, Table
 from compiler_opt_perf.binary.elf import open_elf
@@ -71,9 +72,18 @@ class Case:
         )
 
     def timed(self, path: Path) -> Timed:
-        """Times the builds in rounds. Raises TrialError."""
+        """Times the builds in rounds.
+
+        Raises:
+          TrialError: a run failed.
+          BenchmarkError: a build prints something else than plain, which always prints the same.
+        """
         processor = max(os.sched_getaffinity(0))
-        return timed(self.linked(), self.run, self.rounds, processor, path)
+        found = timed(self.linked(), self.run, self.rounds, processor, path)
+        plain, *others = found.outputs
+        if len(plain) == 1 and any(one != plain for one in others):
+            raise BenchmarkError(f"{self.run}: prints something else than plain")
+        return found
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -5,11 +5,13 @@ from typing import Literal
 import pytest
 
 from benchmarks import harm_calls
-from benchmarks.harm_calls import Outcome
+from benchmarks.common import BenchmarkError
+from benchmarks.harm_calls import Case, Outcome
 from benchmarks.programs import forty
 from benchmarks.programs.forty import Program
 from benchmarks.results import Interval
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.trial.runs import GivenRun, Timed
 
 # Plain inlines `first` into `counted`. Without the counts, the loader takes its call as never
 # executed, and `counted` as a function that mostly returns 0.
@@ -90,6 +92,16 @@ def test_programs_whose_code_differs_are_counted_and_timed(
     assert (folder / "calls" / "uncounted" / "built.json").stat().st_mtime_ns == before
     assert programs.rows[0][:4] == row[:4]
     assert all(isinstance(cell, tuple) for cell in programs.rows[0][4:])
+
+
+def test_a_wrong_output_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(GivenRun("run", "./work"), (), 6)
+    wrong, varying = ([["a"], ["a"], ["b"]], [["a", "b"], ["a"], ["c"]])
+    monkeypatch.setattr(harm_calls, "timed", lambda *_: Timed(outputs=varying))
+    assert case.timed(tmp_path / "rounds.json").outputs == varying
+    monkeypatch.setattr(harm_calls, "timed", lambda *_: Timed(outputs=wrong))
+    with pytest.raises(BenchmarkError, match="--run=./work: prints something else than plain"):
+        case.timed(tmp_path / "rounds.json")
 
 
 def test_programs_whose_code_stays_count_as_unchanged() -> None:
