@@ -50,7 +50,7 @@ FOLDER = BUILD / "recordings"
 #: Blocks before each one that evaluators look at.
 WINDOW = 9
 # Their folders are named by the content of their sources.
-_LIBRARIES = ("qemu_plugin", "reader", "branch_predictor")
+_LIBRARIES = ("qemu_plugin", "reader", "branch_predictor", "code_caches")
 #: Name of the part for instructions in other objects, such as the C library, and the cycles of one:
 #: 0.42 and 0.50 were fitted to the times of programs on two CPUs (docs/results/cycles.md).
 ELSEWHERE = "(code elsewhere)"

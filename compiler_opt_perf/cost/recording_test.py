@@ -26,7 +26,7 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.trace import qemu
+from compiler_opt_perf.trace import native, qemu
 
 pytestmark = pytest.mark.compiler
 
@@ -136,6 +136,26 @@ def test_the_same_binary_and_run_are_recorded_once(
     for other in ("2000", "1000 x"):
         with pytest.raises(AssertionError, match="recorded again"):
             _recorder(tmp_path, *other.split()).cost([copy], context)
+
+
+def test_a_library_that_changes_records_anew(
+    builds: dict[str, Path], context: Context, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def again(*_: object, **__: object) -> None:
+        raise AssertionError("recorded again")
+
+    recorder = _recorder(tmp_path / "kept", "1000")
+    recorder.cost([builds["called"]], context)
+    monkeypatch.setattr(qemu, "record_run", again)
+    # All that the recorder compiles: sources that are libraries of their own.
+    sources = sorted(path.stem for path in native.SOURCES.glob("*.c"))
+    assert "code_caches" in sources
+    found = {name: native.library(name) for name in sources}
+    for changed in sources:
+        other = {**found, changed: tmp_path / "other" / "library.so"}
+        monkeypatch.setattr(native, "library", other.__getitem__)
+        with pytest.raises(AssertionError, match="recorded again"):
+            recorder.cost([builds["called"]], context)
 
 
 def test_an_isolated_run_is_the_same_wherever_it_runs(
