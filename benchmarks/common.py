@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from compiler_opt_perf.binary.elf import hide_debug_info
 from compiler_opt_perf.cost import recording
+from compiler_opt_perf.profile.callgrind import CacheGeometry
 from compiler_opt_perf.profile.callgrind_dump import Dump, read_dump
 from compiler_opt_perf.profile.collect import collect
 from compiler_opt_perf.run.command import CompletedCommand, run_command
@@ -75,36 +76,58 @@ def counters_profile(binary: Path, arguments: Sequence[str], raw: Path, merged: 
     run_command([stock_tool("llvm-profdata"), "merge", raw, "-o", merged])
 
 
-def recorded(
+def traced(
     binary: Path, arguments: Sequence[str], folder: Path, inputs: Any, library: Path | None = None
-) -> tuple[Path, Path]:
-    """Records a block trace of a run and collects its PMU profile, each once.
+) -> Path:
+    """Records a block trace of a run, once; returns its windows.
 
     Args:
-      folder: for run.bbwindows, run.pmu.json and the notes of what was done.
+      folder: for run.bbwindows and the note of what was done.
       inputs: all that the run depends on besides the binary.
       library: of a `Stopwatch`; its moments are noted in run.moments, and run.bbtrace is kept.
-
-    Returns:
-      The windows of the trace, and the profile's manifest.
     """
     trace, windows, noted = (folder / f"run.{end}" for end in ("bbtrace", "bbwindows", "moments"))
-    profile = folder / "run.pmu.json"
 
-    def traced() -> None:
+    def trace_run() -> None:
         points = SyncPoints(library, noted) if library else None
         write_windows(record(binary, arguments, trace, sync_points=points), WINDOW, windows)
         if library is None:
             trace.unlink()
 
-    def profiled() -> None:
-        collect(binary, arguments, profile, timeout_s=TIMEOUT_S)
-
-    inputs = {"run": inputs, "binary": sha256(binary), "window": WINDOW}
     files = [windows, *([trace, noted] if library else [])]
-    memo(folder / "traced.json", inputs, NoneType, traced, files)
-    memo(folder / "profiled.json", inputs, NoneType, profiled, [profile])
-    return windows, profile
+    memo(folder / "traced.json", _recorded(binary, inputs), NoneType, trace_run, files)
+    return windows
+
+
+def profiled(
+    binary: Path,
+    arguments: Sequence[str],
+    folder: Path,
+    inputs: Any,
+    caches: CacheGeometry | None = None,
+) -> Path:
+    """Collects the PMU profile of a run, once; returns its manifest.
+
+    Args:
+      folder: for run.pmu.json and the note of what was done.
+      inputs: all that the run depends on besides the binary.
+      caches: to simulate; None for the default ones.
+    """
+    profile = folder / "run.pmu.json"
+    inputs = _recorded(binary, inputs)
+    if caches is not None:
+        inputs["caches"] = caches.as_dict()
+
+    def collect_run() -> None:
+        collect(binary, arguments, profile, geometry=caches, timeout_s=TIMEOUT_S)
+
+    memo(folder / "profiled.json", inputs, NoneType, collect_run, [profile])
+    return profile
+
+
+def _recorded(binary: Path, inputs: Any) -> dict[str, Any]:
+    """All that what is recorded of a run depends on."""
+    return {"run": inputs, "binary": sha256(binary), "window": WINDOW}
 
 
 def read_result(path: Path, kind: type[T]) -> T:

@@ -17,6 +17,7 @@ from compiler_opt_perf.blocks.cpu_files import cpu_file
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Replay
 from compiler_opt_perf.cost.recording import RECORD_FLAGS, Recorder, Workload, judged, record
 from compiler_opt_perf.policy.compiler_flags import compiler_flags, flags_without_policies
+from compiler_opt_perf.profile.callgrind import CacheGeometry
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.timing import processor_seconds
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -32,7 +33,7 @@ def study(folder: Path, toolchain: Toolchain) -> list[Table]:
     """Builds, times and predicts the program in each way."""
     by_default = flags_without_policies(toolchain).compile_words()
     plain = _build(toolchain, folder / "way-0" / "program", by_default)
-    profile = record(plain, WORKLOAD, folder / "recordings", profiled=True).profile
+    profile = record(plain, WORKLOAD, folder / "recordings", CacheGeometry()).profile
     policy = REPO_ROOT / "models" / "inline-speed"
     ways: dict[str, Sequence[str]] = {
         "plain `-O2`": by_default,

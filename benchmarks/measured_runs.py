@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.common import recorded
+from benchmarks.common import profiled, traced
 from benchmarks.parts import PartsError, RunParts, executed
 from benchmarks.programs.workloads import COUNTED
 from benchmarks.timing import SEGMENTS, Floats, Rounds, Stopwatch, run_rounds
@@ -102,9 +102,8 @@ class MeasuredRun:
         """Records and profiles a run; returns what evaluators need."""
         inputs = {**self.workload.run_inputs(), "stopwatch": sha256(SEGMENTS)}
         with Stopwatch() as stopwatch:
-            windows, profile = recorded(
-                self.binary, self.workload.arguments, self.folder, inputs, stopwatch.library
-            )
+            run = (self.binary, self.workload.arguments, self.folder, inputs)
+            windows, profile = traced(*run, stopwatch.library), profiled(*run)
         return Context(
             tool=self.toolchain.trace_cost,
             trace=windows,

@@ -28,7 +28,7 @@ from benchmarks.results import Table
 from benchmarks.timing import LAYOUTS, Rounds, run_rounds
 from benchmarks.variant_builds import Builds
 from benchmarks.variants import DEFAULT, KINDS, Variant
-from compiler_opt_perf.blocks.cpu_files import llvm_name
+from compiler_opt_perf.blocks.cpu_files import caches, llvm_name
 from compiler_opt_perf.blocks.model import CostModel, load
 from compiler_opt_perf.cost.evaluator import EVALUATORS, Context, Cost, Evaluator, TraceReplay
 from compiler_opt_perf.cost.learned_replay import LearnedReplay
@@ -46,7 +46,7 @@ from compiler_opt_perf.trace.windows import write_windows
 _DRAWN_BLOCKS = 1_000_000
 _EVALUATIONS = 3
 # Parts of mca-pmu that are left out, one at a time: those whose worth is in doubt.
-_PARTS = ("failed-forwarding", "predictor", "icache-misses", "decoded-code")
+_PARTS = ("failed-forwarding", "predictor", "icache-misses", "decoded-code", "llc-misses")
 _DRAWN = "mca-pmu on a drawn path"
 _ALL = "instructions of the whole process"
 #: As many rounds of all programs are run before the next ones.
@@ -114,7 +114,9 @@ class RankedProgram:
         self.case = TIMED[name](folder / name)
         self.judges = judges
         self.replayed = KINDS[kind].replayed
-        self.builds = Builds(self.label, self.folder, self.case, toolchain, KINDS[kind])
+        self.builds = Builds(
+            self.label, self.folder, self.case, toolchain, KINDS[kind], caches(judges.cpu)
+        )
 
     def measure(self, rounds: int, processor: int) -> None:
         """Runs all variants until there are `rounds` rounds."""

@@ -88,7 +88,7 @@ def test_register_allocations_replay_one_run(
 
     # What is done is not done again.
     folder = tmp_path / "pressure" / "registers"
-    default = [f"variants/default/{name}" for name in ("linked", "traced", "profiled")]
+    default = [f"variants/default/{name}" for name in ("linked", "traced", "judged/profiled")]
     notes = ["ir/built", "rounds", "drawn", "learned/granite", *default]
     files = [*tmp_path.rglob("*.o"), *(folder / f"{name}.json" for name in notes)]
     before = {path: path.stat().st_mtime_ns for path in files}

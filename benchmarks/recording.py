@@ -12,6 +12,7 @@ from benchmarks.programs.workloads import COUNTED
 from benchmarks.results import Cell, Table
 from compiler_opt_perf.binary.elf import PROFILING_FLAGS
 from compiler_opt_perf.cost.recording import RECORD_FLAGS, Workload, record
+from compiler_opt_perf.profile.callgrind import CacheGeometry
 from compiler_opt_perf.run.timing import processor_seconds
 
 PROGRAMS = ("zstd", "lua", "sqlite")
@@ -47,8 +48,8 @@ def _row(name: str, folder: Path) -> list[Cell]:
     native = statistics.median(processor_seconds(argv) for _ in range(_NATIVE_RUNS))
     workload = Workload(tuple(case.arguments), timeout_s=TIMEOUT_S)
     kept = folder / "recordings"
-    traced = record(case.binary, workload, kept, profiled=False)
-    both = record(case.binary, workload, kept, profiled=True)
+    traced = record(case.binary, workload, kept, None)
+    both = record(case.binary, workload, kept, CacheGeometry())
     profiled = both.seconds - traced.seconds
     return [
         *(name, traced.blocks / 1e6, round(traced.windows.stat().st_size / 1e3), native),

@@ -19,7 +19,7 @@ from typing import Any
 
 from absl import logging
 
-from benchmarks.common import TIMEOUT_S, BenchmarkError, recorded, run_all
+from benchmarks.common import TIMEOUT_S, BenchmarkError, profiled, run_all, traced
 from benchmarks.programs.workload import Workload, without_times
 from benchmarks.timing import LAYOUTS, link_layouts
 from benchmarks.variants import DEFAULT, TOO_FEW_REGISTERS, Kind, Variant
@@ -31,6 +31,7 @@ from compiler_opt_perf.cost.regalloc_score import FLAGS as SCORE_FLAGS
 from compiler_opt_perf.policy.compiler_flags import flags_without_policies
 from compiler_opt_perf.policy.interactive import InteractiveHost
 from compiler_opt_perf.policy.problem import PROBLEMS, for_clang
+from compiler_opt_perf.profile.callgrind import CacheGeometry
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.llvm import stock_tool
@@ -77,23 +78,46 @@ class _Recording:
     arguments: tuple[str, ...]
     folder: Path
     inputs: dict[str, Any]
+    caches: CacheGeometry
+
+    def windows(self) -> Path:
+        """Those of its trace."""
+        return traced(self.binary, self.arguments, self.folder, self.inputs)
+
+    def profile(self) -> Path:
+        """Its profile with default caches, for the compiler, whose policies know no others."""
+        return profiled(self.binary, self.arguments, self.folder, self.inputs)
+
+    def judged(self) -> Path:
+        """Its profile with the caches of the CPU, for evaluators."""
+        folder = self.folder / "judged"
+        folder.mkdir(exist_ok=True)
+        return profiled(self.binary, self.arguments, folder, self.inputs, self.caches)
 
 
 def _record(job: _Recording) -> tuple[Path, Path]:
-    return recorded(job.binary, job.arguments, job.folder, job.inputs)
+    return job.windows(), job.judged()
 
 
 class Builds:
     """The variants of one program and one kind, in a folder of its own."""
 
     def __init__(
-        self, name: str, folder: Path, workload: Workload, toolchain: Toolchain, kind: Kind
+        self,
+        name: str,
+        folder: Path,
+        workload: Workload,
+        toolchain: Toolchain,
+        kind: Kind,
+        caches: CacheGeometry,
     ):
+        """Takes the `caches` of the CPU that evaluators predict for, besides what says itself."""
         self._name = name
         self._folder = folder
         self._workload = workload
         self._toolchain = toolchain
         self._kind = kind
+        self._caches = caches
 
     def build(self) -> None:
         """Compiles and links all variants, and compares what they compute."""
@@ -109,7 +133,7 @@ class Builds:
             raise BenchmarkError(f"{self._name}: {', '.join(wrong)}: compute something else")
 
     def record(self, variant: Variant = DEFAULT) -> tuple[Path, Path]:
-        """The windows and the PMU profile of a variant's run, recorded once."""
+        """The windows and the PMU profile of a variant's run for evaluators, recorded once."""
         return _record(self._recording(variant))
 
     def record_all(self) -> None:
@@ -123,8 +147,16 @@ class Builds:
     def _recording(self, variant: Variant) -> "_Recording":
         run = self._workload.to_record()
         return _Recording(
-            self.binary(variant), run.arguments, self._variant(variant), run.run_inputs()
+            self.binary(variant),
+            run.arguments,
+            self._variant(variant),
+            run.run_inputs(),
+            self._caches,
         )
+
+    def _profile(self) -> Path:
+        """The PMU profile of the default variant for the compiler, collected once."""
+        return self._recording(DEFAULT).profile()
 
     @cached_property
     def _modules(self) -> list[Path]:
@@ -135,7 +167,7 @@ class Builds:
     @cached_property
     def _executed(self) -> list[Path]:
         """The modules with a share of the bytes of code that the default variant executes."""
-        windows = Windows.load(self.record()[0])
+        windows = Windows.load(self._recording(DEFAULT).windows())
         executed: defaultdict[str, int] = defaultdict(int)
         table = windows.table
         for block, count in zip(
@@ -189,7 +221,7 @@ class Builds:
         """Flags for the profile and the policy of a variant; none where bitcode is compiled."""
         if self._kind.replayed:
             return []
-        profile = self.record()[1] if variant.sampled or variant.profiled else None
+        profile = self._profile() if variant.sampled or variant.profiled else None
         sampled = profile if variant.sampled else None
         words = flags_without_policies(self._toolchain, sampled).compile_words()
         if variant.policy is None:
@@ -285,7 +317,7 @@ class Builds:
         inputs = {**self._source_inputs, "variant": repr(variant), "options": _CODEGEN}
         if variant.sampled or variant.profiled:
             # A profile's manifest holds the checksums of its files.
-            inputs["profile"] = sha256(self.record()[1])
+            inputs["profile"] = sha256(self._profile())
         if variant.policy is not None:
             inputs["policy"] = sha256(REPO_ROOT / "models" / variant.policy / "model.json")
         return inputs

@@ -15,6 +15,7 @@ from typing import Any
 from absl import logging
 
 from compiler_opt_perf.blocks.cpu_files import host_cpu
+from compiler_opt_perf.profile.cpus import host_geometry
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import write_json
@@ -90,6 +91,7 @@ def calibrate(
     Raises:
       CalibrationError: this is not an x86-64 machine; its cache sizes are unknown; or measurements
         are implausible, as on a busy machine.
+      PmuError: the system does not say who shares the caches.
       CommandError: the benchmark does not compile or run.
     """
     sizes = _cache_sizes(_CACHES)
@@ -118,6 +120,7 @@ def calibrate(
         "version": VERSION,
         "name": _model_name(Path("/proc/cpuinfo")),
         "mcpu": host_cpu(),
+        "last_level": str(host_geometry().ll),
         "parameters": parameters(measurements),
         "measurements": {
             name: {"value": m.value, "low": m.low, "high": m.high}

@@ -22,6 +22,8 @@ from compiler_opt_perf.blocks.calibrate import (
     read_measurements,
     summary,
 )
+from compiler_opt_perf.blocks.cpu_files import caches
+from compiler_opt_perf.profile.cpus import host_geometry
 from compiler_opt_perf.run.command import CommandError, run_command
 from compiler_opt_perf.toolchain.installation import Toolchain
 
@@ -44,6 +46,7 @@ def test_measures_this_machine_and_writes_a_cpu_file(tmp_path: Path, toolchain: 
     cpu = calibrate(tmp_path / "cpu.json", repetitions=11, allow_implausible=True)
     assert json.loads((tmp_path / "cpu.json").read_text()) == cpu
     assert cpu["parameters"].keys() >= REQUIRED
+    assert caches(tmp_path / "cpu.json").ll == host_geometry().ll
     # Of any x86-64 CPU, however busy: multiplication takes several additions, and memory longer
     # than the first level.
     measured = cpu["measurements"]

@@ -8,6 +8,8 @@ from pathlib import Path
 import msgspec
 from absl import logging
 
+from compiler_opt_perf.profile.callgrind import Cache, CacheGeometry
+from compiler_opt_perf.profile.errors import PmuError
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import read_input
@@ -26,9 +28,10 @@ class CpuFileError(UserError):
 
 
 class _CpuFile(msgspec.Struct, frozen=True):
-    """The field of a CPU file that is used here."""
+    """The fields of a CPU file that are used here."""
 
     mcpu: CText
+    last_level: str = ""
 
 
 def names() -> list[str]:
@@ -68,6 +71,22 @@ def cpu_file(cpu: str) -> Path:
 def llvm_name(path: Path) -> str:
     """LLVM's name of the CPU in a CPU file. Raises JsonError, OSError."""
     return decode(read_input(path), _CpuFile, path).mcpu
+
+
+def caches(path: Path) -> CacheGeometry:
+    """The caches to simulate for a CPU file: its last level, if it tells one, else the default's.
+
+    Raises:
+      CpuFileError: there is no such cache.
+      JsonError: the file is damaged.
+    """
+    last_level = decode(read_input(path), _CpuFile, path).last_level
+    if not last_level:
+        return CacheGeometry()
+    try:
+        return CacheGeometry(ll=Cache.parse(last_level))
+    except PmuError as error:
+        raise CpuFileError(f"{path}: last_level: {error}") from error
 
 
 def _file_of(cpu: str) -> Path | None:

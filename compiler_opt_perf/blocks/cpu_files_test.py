@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from compiler_opt_perf.blocks import cpu_files
-from compiler_opt_perf.blocks.cpu_files import FOLDER, CpuFileError, cpu_file, names
+from compiler_opt_perf.blocks.cpu_files import FOLDER, CpuFileError, caches, cpu_file, names
+from compiler_opt_perf.profile.callgrind import CacheGeometry
 
 
 def test_a_cpu_is_a_name_or_a_file(tmp_path: Path) -> None:
@@ -41,6 +42,15 @@ def test_the_file_of_this_machine(
     with caplog.at_level(logging.INFO, "absl"):
         assert cpu_file("host") == FOLDER / f"{expected}.json"
     assert f"taking {expected}" in caplog.text
+
+
+def test_the_last_level_is_that_of_the_file(tmp_path: Path) -> None:
+    assert caches(FOLDER / "znver5.json").ll.size == 16 << 20
+    assert caches(FOLDER / "znver3.json") == CacheGeometry()
+    path = tmp_path / "cpu.json"
+    path.write_text('{"mcpu": "znver5", "last_level": "3000,16,64"}')
+    with pytest.raises(CpuFileError, match=r"cpu\.json: last_level: cache 3000,16,64: .*sets"):
+        caches(path)
 
 
 @pytest.mark.compiler

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.binary.elf import BinaryError
+from compiler_opt_perf.blocks import cpu_files
 from compiler_opt_perf.cost.evaluator import (
     RECORDED,
     Context,
@@ -28,6 +29,7 @@ from compiler_opt_perf.cost.evaluator import (
     Replay,
 )
 from compiler_opt_perf.profile import callgrind
+from compiler_opt_perf.profile.callgrind import CacheGeometry
 from compiler_opt_perf.profile.collect import collect_run
 from compiler_opt_perf.profile.errors import PmuError
 from compiler_opt_perf.profile.manifest import Manifest
@@ -156,6 +158,7 @@ class Recorder:
         Raises the errors of Evaluator.cost, and:
           RecordingError: the candidate is no program, its run fails or exceeds the limit, or it
             prints something else than `output`.
+          CpuFileError: the CPU's last level cannot be.
         """
         if len(objects) != 1:
             raise RecordingError(
@@ -163,8 +166,8 @@ class Recorder:
                 "one program: link it"
             )
         with tempfile.TemporaryDirectory(prefix="recording-") as scratch:
-            profiled = self.evaluator.uses_profile
-            run = record(objects[0], self.workload, self.folder or Path(scratch), profiled)
+            caches = _caches(context) if self.evaluator.uses_profile else None
+            run = record(objects[0], self.workload, self.folder or Path(scratch), caches)
             if self.output not in (None, run.output):
                 raise RecordingError(
                     f"{objects[0]}: prints something else in this run than the build that it is "
@@ -218,11 +221,19 @@ def judged(
     return costs
 
 
-def record(binary: Path, workload: Workload, folder: Path, profiled: bool) -> Recording:
-    """Records a run of a binary, and collects its profile if `profiled`; each once.
+def _caches(context: Context) -> CacheGeometry:
+    """Those of the CPU that is judged for: what misses the last one is priced as its memory."""
+    return CacheGeometry() if context.cpu is None else cpu_files.caches(context.cpu)
+
+
+def record(
+    binary: Path, workload: Workload, folder: Path, caches: CacheGeometry | None
+) -> Recording:
+    """Records a run of a binary, and collects its profile; each once.
 
     Args:
       folder: of recordings.
+      caches: to simulate for the profile; None for no profile.
 
     Raises:
       RecordingError: the binary cannot be executed, its run fails or exceeds the limit.
@@ -241,21 +252,20 @@ def record(binary: Path, workload: Workload, folder: Path, profiled: bool) -> Re
         own / "traced.json", inputs, _Facts, lambda: _traced(binary, workload, windows), [windows]
     )
     facts = [trace]
-    if profiled:
-        # The caches are the default ones.
-        key = [inputs, callgrind.version()]
+    if caches is not None:
+        key = [inputs, callgrind.version(), caches.as_dict()]
         facts.append(
             memo(
                 own / "profiled.json",
                 key,
                 _Facts,
-                lambda: _profiled(binary, workload, profile),
+                lambda: _profiled(binary, workload, profile, caches),
                 [profile],
             )
         )
     return Recording(
         windows=windows,
-        profile=profile if profiled else None,
+        profile=None if caches is None else profile,
         output=trace.output,
         blocks=trace.blocks,
         seconds=sum(one.seconds for one in facts),
@@ -279,11 +289,11 @@ def _traced(binary: Path, workload: Workload, windows: Path) -> _Facts:
         return _Facts(ended[0].processor_seconds, ended[0].peak_mib, sha256(printed), trace.total)
 
 
-def _profiled(binary: Path, workload: Workload, manifest: Path) -> _Facts:
+def _profiled(binary: Path, workload: Workload, manifest: Path, caches: CacheGeometry) -> _Facts:
     ended: list[CompletedCommand] = []
     with _prepared(binary, workload, ended) as (run, _):
         try:
-            collect_run(run, run.program, manifest)
+            collect_run(run, run.program, manifest, geometry=caches)
         except (PmuError, BinaryError) as error:
             raise _explained(binary, workload, ended, str(error)) from error
     return _Facts(ended[0].processor_seconds, ended[0].peak_mib)

@@ -22,6 +22,8 @@ from compiler_opt_perf.cost.recording import (
     judged,
     record,
 )
+from compiler_opt_perf.profile.callgrind import CacheGeometry
+from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.llvm import stock_tool
@@ -107,6 +109,32 @@ def test_each_build_is_judged_by_its_own_run(
         assert called.report[RECORDED]["peak_mib"] > 0
 
 
+def test_loads_miss_the_last_level_of_the_cpu_file(context: Context, tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text(
+        """
+        static long table[3 << 17];
+        int main(void) {
+          long sum = 0;
+          for (int i = 0; i < 2 * (3 << 17); i += 8)
+            sum += table[(i + (sum & 1)) % (3 << 17)] += i;
+          return sum & 1;
+        }
+        """
+    )
+    flags: list[str | Path] = ["-O2", *RECORD_FLAGS, *PROFILING_FLAGS.split(), "-Wl,--build-id"]
+    run_command([stock_tool("clang"), *flags, "program.c", "-o", "program"], cwd=tmp_path)
+    small = tmp_path / "cpu.json"
+    small.write_text(CPU.read_text().replace('"16777216,16,64"', '"2097152,16,64"'))
+    recorder = _recorder(tmp_path / "kept", evaluator="mca-pmu")
+    # The 3 MiB are in 16 MiB after the first round, and never in 2.
+    for cpu, rounds in ((small, 2), (CPU, 1)):
+        cost = recorder.cost([tmp_path / "program"], replace(context, cpu=cpu))
+        kept = next((tmp_path / "kept").iterdir()) / "run.pmu.json"
+        misses = Manifest.load(kept).event("llc-load-misses").total
+        assert misses == pytest.approx(rounds * 49152, rel=0.01)
+        assert cost.total > 100 * misses
+
+
 def test_what_a_run_executes_in_libraries_counts(
     builds: dict[str, Path], context: Context, tmp_path: Path
 ) -> None:
@@ -166,7 +194,7 @@ def test_an_isolated_run_is_the_same_wherever_it_runs(
     workload = Workload(("30000", "run", text.name), inputs=(text,), isolated=True)
 
     def digests(folder: Path) -> list[str]:
-        found = record(builds["called"], workload, folder, profiled=True)
+        found = record(builds["called"], workload, folder, CacheGeometry())
         assert found.profile is not None
         # The manifest has counts of other objects, too: the loader looks at each part of a path.
         counts = sorted(found.profile.parent.glob("run.*.afdo"))
