@@ -20,7 +20,7 @@ from compiler_opt_perf.binary.elf import (
     open_elf,
     read_symbols,
 )
-from compiler_opt_perf.run.command import start_command
+from compiler_opt_perf.run.command import run_command, start_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.symbol_names import canonical_name, is_part
 
@@ -215,6 +215,53 @@ def _symbolizer(binary: Path, addresses: Sequence[int], *style: str) -> Iterator
             )
 
 
+def _origin(frames: list[dict[str, Any]]) -> str:
+    """The function that the part at the end of an inline stack was extracted from."""
+    return canonical_name(frames[-1]["FunctionName"])
+
+
+def _declarations(binary: Path, names: set[str]) -> dict[str, list[DeclaredAt]]:
+    """Where the debug info declares functions of these names; several may share one."""
+    found: dict[str, list[DeclaredAt]] = {}
+    if not names:
+        return found
+    wanted = [f"--name={name}" for name in sorted(names)]
+    listing = run_command([stock_tool("llvm-dwarfdump"), *wanted, binary]).stdout
+    for entry in listing.split("\n\n"):
+        fields = dict(re.findall(r'^ +DW_AT_(\w+)\t\("?(.*?)"?\)$', entry, re.MULTILINE))
+        name = fields.get("linkage_name", fields.get("name", ""))
+        if name in names and "decl_line" in fields:
+            place = DeclaredAt(fields.get("decl_file", ""), int(fields["decl_line"]))
+            found.setdefault(name, []).append(place)
+    return found
+
+
+def _add(
+    symbols: Symbols, address: int, frames: list[dict[str, Any]], flow_sensitive: bool
+) -> Location | None:
+    """Adds what an address's inline stack (innermost first) tells; returns its location."""
+    holder = frames[-1] if frames else None
+    if holder is None or not holder["StartLine"]:
+        symbols.undescribed.add(address)
+    if holder is None:
+        return None
+    # A jump to a function's cold part does not enter the function.
+    raw_name = holder["FunctionName"]
+    if holder["StartAddress"] == f"{address:#x}" and not is_part(raw_name):
+        name = canonical_name(raw_name)
+        if _representable(name):
+            symbols.entries[address] = name
+    location = _location(frames, flow_sensitive)
+    if location is None:
+        symbols.unlocated.update(canonical_name(frame["FunctionName"]) for frame in frames)
+        return None
+    for frame in frames:
+        name = canonical_name(frame["FunctionName"])
+        file = frame["StartFileName"] or frame["FileName"]
+        symbols.add_source(name, DeclaredAt(file, frame["StartLine"]))
+    return location
+
+
 def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = None) -> Symbols:
     """Finds the source locations of `addresses`, link-time addresses in `binary`.
 
@@ -229,6 +276,13 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
     symbols = known or Symbols({}, {})
     # Equal locations share one object: a line has many instructions.
     unique: dict[Location, Location] = {}
+    parts: list[tuple[int, list[dict[str, Any]]]] = []
+
+    def add(address: int, frames: list[dict[str, Any]]) -> None:
+        location = _add(symbols, address, frames, flow_sensitive)
+        if location is not None:
+            symbols.locations[address] = unique.setdefault(location, location)
+
     with _symbolizer(binary, queried, "--output-style=JSON") as answers:
         for address, answer in zip(queried, answers.lines, strict=False):
             try:
@@ -239,26 +293,18 @@ def symbolize(binary: Path, addresses: Iterable[int], known: Symbols | None = No
                 raise BinaryError(f"{binary}: llvm-symbolizer: {document['Error']['Message']}")
             answers.answered += 1
             frames = document["Symbol"]
-            holder = frames[-1] if frames else None
-            if holder is None or not holder["StartLine"]:
-                symbols.undescribed.add(address)
-            if holder is None:
-                continue
-            # A jump to a function's cold part does not enter the function.
-            raw_name = holder["FunctionName"]
-            if holder["StartAddress"] == f"{address:#x}" and not is_part(raw_name):
-                name = canonical_name(raw_name)
-                if _representable(name):
-                    symbols.entries[address] = name
-            location = _location(frames, flow_sensitive)
-            if location is None:
-                symbols.unlocated.update(canonical_name(frame["FunctionName"]) for frame in frames)
-                continue
-            symbols.locations[address] = unique.setdefault(location, location)
-            for frame in frames:
-                name = canonical_name(frame["FunctionName"])
-                file = frame["StartFileName"] or frame["FileName"]
-                symbols.add_source(name, DeclaredAt(file, frame["StartLine"]))
+            if frames and not frames[-1]["StartLine"] and is_part(frames[-1]["FunctionName"]):
+                parts.append((address, frames))
+            else:
+                add(address, frames)
+    declared = _declarations(binary, {_origin(frames) for _, frames in parts})
+    for address, frames in parts:
+        # An extracted part has no first line, but its code has the lines that it had before.
+        places = declared.get(_origin(frames), [])
+        holder = frames[-1]
+        for place in sorted(places, key=lambda place: place.file != holder["FileName"])[:1]:
+            holder |= {"StartFileName": place.file, "StartLine": place.line}
+        add(address, frames)
     if queried and not symbols.locations:
         raise BinaryError(
             f"{binary}: none of its {len(queried)} instructions has a source location "

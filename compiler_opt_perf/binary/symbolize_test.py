@@ -123,6 +123,48 @@ def test_parts_of_a_coroutine_are_no_entries_of_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.compiler
+def test_lines_of_an_extracted_part_count_from_its_function(tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text(
+        """
+        #include <stdlib.h>
+        long table[4096];
+        static long sum_of(int n) {
+          if (n < 0)
+            return 0;
+          long sum = 0;
+          for (int i = 0; i < n; i++)
+            sum += table[(i * 7 + sum) & 4095];
+          table[n & 4095] = sum;
+          return sum;
+        }
+        int main(int count, char **words) {
+          long sum = 0;
+          for (int i = 0; i < atoi(words[1]); i++)
+            sum += sum_of(i) + sum_of(2 - i);
+          return sum & 1;
+        }
+        """
+    )
+    flags = ["-O2", *PROFILING_FLAGS.split()]
+    for option in (
+        "-enable-partial-inlining",
+        "-skip-partial-inlining-cost-analysis",
+        "-inline-threshold=0",
+    ):
+        flags += ["-mllvm", option]
+    run_command([stock_tool("clang"), *flags, "program.c", "-o", "program"], cwd=tmp_path)
+    program = tmp_path / "program"
+    part = instructions(program, "sum_of.1.extracted")
+    found = symbolize(program, part)
+    lines = {found.locations[address].line.offset for address in part if address in found.locations}
+    assert lines == {4, 5, 6}
+    assert {location.function for location in found.locations.values()} == {"sum_of"}
+    assert found.sources["sum_of"].line == 4
+    assert found.shared == set() and not found.undescribed & {*part}
+    assert not found.entries.keys() & {*part}
+
+
+@pytest.mark.compiler
 def test_inline_stack(symbols: Symbols, line_of: Callable[[str], int]) -> None:
     start = line_of("outer") - 2  # The line with the function's name.
     inlined = {

@@ -209,6 +209,52 @@ def test_an_isolated_run_is_the_same_wherever_it_runs(
     assert digests(tmp_path / "there") == before
 
 
+def test_loads_of_an_extracted_part_have_their_own_misses(context: Context, tmp_path: Path) -> None:
+    (tmp_path / "program.c").write_text(
+        """
+        #include <stdio.h>
+        static long table[1 << 16];
+        volatile long small[8];
+        KIND long sum_of(int n) {
+          if (n < 0)
+            return 0;
+          long sum = 0;
+          for (int i = 0; i < n; i++) {
+            sum += table[(i * 512 + (sum & 1)) & 0xffff];
+            sum += small[i & 7];
+            sum += small[i & 3];
+          }
+          table[n & 0xffff] = sum;
+          return sum;
+        }
+        int main(void) {
+          long sum = 0;
+          for (int i = 0; i < 500; i++)
+            sum += sum_of(i) + sum_of(2 - i);
+          printf("%ld\\n", sum);
+        }
+        """
+    )
+    flags: list[str | Path] = ["-O2", *RECORD_FLAGS, *PROFILING_FLAGS.split(), "-Wl,--build-id"]
+    for option in (
+        "-enable-partial-inlining",
+        "-skip-partial-inlining-cost-analysis",
+        "-inline-threshold=0",
+    ):
+        flags += ["-mllvm", option]
+    recorder = _recorder(tmp_path / "kept", evaluator="mca-pmu")
+    costs = []
+    for kind in ("static", "__attribute__((noinline)) static"):
+        words = [*flags, f"-DKIND={kind}", "program.c", "-o", "program"]
+        run_command([stock_tool("clang"), *words], cwd=tmp_path)
+        parts = recorder.cost([tmp_path / "program"], context).parts
+        costs.append({name: cycles for name, cycles in parts.items() if "sum_of" in name})
+    (extracted, part), (whole, function) = (next(iter(one.items())) for one in costs)
+    assert (extracted, whole) == ("sum_of.1.extracted", "sum_of")
+    # One of the three loads misses, and the next iteration waits for it.
+    assert part == pytest.approx(function, rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("name", "arguments", "evaluator", "message"),
     [

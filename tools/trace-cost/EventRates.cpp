@@ -8,6 +8,7 @@
 
 #include "EventRates.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/Analysis/PMUSampleFile.h"
 #include "llvm/BinaryFormat/Dwarf.h"
 #include "llvm/DebugInfo/DWARF/DWARFCompileUnit.h"
 #include "llvm/IR/DebugInfoMetadata.h"
@@ -93,6 +94,25 @@ DILocalScope *EventRates::scope(DISubprogram *SP, unsigned Discriminator) {
   return DILexicalBlockFile::get(Ctx, SP, File, Discriminator);
 }
 
+/// The line that the lines of \p Function count from. A part that was split off
+/// has none of its own: its code has the lines that it had in the function.
+static unsigned firstLine(const DWARFDie &Function, StringRef Name) {
+  unsigned Line = Function.getDeclLine();
+  StringRef Origin = stripPMUPassSuffixes(Name);
+  if (Line || Origin == Name)
+    return Line;
+  DWARFUnit *Unit = Function.getDwarfUnit();
+  for (const DWARFDebugInfoEntry &Entry : Unit->dies()) {
+    DWARFDie Other(Unit, &Entry);
+    if (!Other.isSubprogramDIE() || !Other.getDeclLine())
+      continue;
+    const char *Its = Other.getSubroutineName(DINameKind::LinkageName);
+    if (Its && Origin == Its)
+      return Other.getDeclLine();
+  }
+  return 0;
+}
+
 const EventRates::Frame *EventRates::frame(unsigned Object,
                                            ArrayRef<DWARFDie> Chain) {
   const DWARFDie &Function = Chain.front();
@@ -103,7 +123,7 @@ const EventRates::Frame *EventRates::frame(unsigned Object,
   if (!Name)
     return nullptr;
   auto Result = std::make_unique<Frame>(
-      Frame{subprogram(Name, Function.getDeclLine()), nullptr});
+      Frame{subprogram(Name, firstLine(Function, Name)), nullptr});
   if (Chain.size() > 1) {
     const Frame *Caller = frame(Object, Chain.drop_front());
     if (!Caller)
