@@ -35,7 +35,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD, PATCHES, REPO_ROOT
 from compiler_opt_perf.train.config import read_config
 
-pytestmark = pytest.mark.long(150)
+pytestmark = pytest.mark.long(110)
 
 _PAGES = sorted([*REPO_ROOT.glob("*.md"), *(REPO_ROOT / "docs").rglob("*.md")])
 # The change log and the results quote commands of earlier commits.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures policies on modules: the compiler's own policy once, candidates by the hundred."""
 
+import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from compiler_opt_perf.policy.network import Network, to_grid
 from compiler_opt_perf.policy.tflite import MODEL_FILE, write_model
 from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.run.executor import Executor, WorkerError
-from compiler_opt_perf.run.files import FileWriteError, copy_folder, sha256
+from compiler_opt_perf.run.files import FileWriteError, copy_folder, read_input, sha256
 from compiler_opt_perf.run.memo import recall
 from compiler_opt_perf.train.compilation import (
     Compiler,
@@ -136,10 +137,14 @@ def measure_defaults(
 def read_default(log: Path, key: Sequence[str]) -> Default | None:
     """The result beside a log; None if one of them is missing, damaged or of something else."""
     found = recall(record_path(log), key, Default)
+    if found is None:
+        return None
     try:
-        return found if found is not None and sha256(log) == found.log else None
+        # Read within a limit: a damaged log may have any size, and hashing takes long.
+        digest = hashlib.sha256(read_input(log)).hexdigest()
     except OSError:
         return None
+    return found if digest == found.log else None
 
 
 def raise_unless_of_one_compilation(error: Exception | None) -> None:
