@@ -29,7 +29,13 @@ from compiler_opt_perf.blocks.networks import Weights, layout
 from compiler_opt_perf.blocks.runtime import predictions
 from compiler_opt_perf.policy.arrays import ArraysError, read_arrays, write_arrays
 from compiler_opt_perf.run.executor import Executor
-from compiler_opt_perf.run.files import atomic_directory, files_of, read_input, sha256
+from compiler_opt_perf.run.files import (
+    atomic_directory,
+    files_of,
+    has_sha256,
+    read_input,
+    sha256,
+)
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
 
 _FORMAT = "compiler-opt-perf/cost-model"
@@ -221,7 +227,7 @@ def load(directory: Path) -> CostModel:
         file = directory / name
         if not file.is_file():
             raise LearnedError(f"{file}: missing; copy the folder as a whole, or train again")
-        if sha256(file) != checksum:
+        if not has_sha256(file, checksum):
             raise LearnedError(f"{file}: differs from its checksum in {path.name}; train again")
     vocabulary = Vocabulary(described.vocabulary)
     shapes = layout(described.config, len(vocabulary), len(described.cpus))

@@ -30,7 +30,13 @@ from compiler_opt_perf.policy.network import DecisionKind, Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS, Feature
 from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.errors import UserError
-from compiler_opt_perf.run.files import atomic_directory, files_of, read_input, sha256
+from compiler_opt_perf.run.files import (
+    atomic_directory,
+    files_of,
+    has_sha256,
+    read_input,
+    sha256,
+)
 from compiler_opt_perf.run.json_text import JsonError, convert, decode
 
 DESCRIPTION_FILE = "model.json"
@@ -165,7 +171,7 @@ def _load_described(
         file = directory / name
         if not file.is_file():
             raise ModelError(f"{file}: missing; copy the folder as a whole or publish again")
-        if sha256(file) != checksum:
+        if not has_sha256(file, checksum):
             raise ModelError(f"{file}: differs from its checksum in {path.name}; publish again")
     weights_file = directory / _WEIGHTS_FILE
     try:

@@ -333,3 +333,14 @@ def sha256(path: Path) -> str:
     """The file's SHA-256 as lower-case hexadecimal digits."""
     with open_input(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def has_sha256(path: Path, digest: str) -> bool:
+    """Whether an untrusted file, of those that are read as a whole, has this SHA-256.
+
+    A larger one has not, and is not hashed: that takes seconds a gigabyte. Raises OSError.
+    """
+    with open_input(path) as stream:
+        if os.fstat(stream.fileno()).st_size > _MOST_BYTES:
+            return False
+        return hashlib.file_digest(stream, "sha256").hexdigest() == digest

@@ -21,6 +21,7 @@ from compiler_opt_perf.run.files import (
     exclusive,
     explained,
     files_of,
+    has_sha256,
     input_lines,
     is_folder_name,
     make_executable,
@@ -140,6 +141,17 @@ def test_what_a_killed_run_left_goes_with_the_next(tmp_path: Path) -> None:
         with atomic_directory(target) as temporary:
             (temporary / "second").touch()
     assert sorted(os.listdir(tmp_path)) == [".other.killed.old", "model"]
+
+
+def test_a_file_that_is_too_large_has_no_sha256(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "abc"
+    path.write_text("abc")
+    digest = sha256(path)
+    assert has_sha256(path, digest) and not has_sha256(path, digest[::-1])
+    monkeypatch.setattr("compiler_opt_perf.run.files._MOST_BYTES", 2)
+    assert not has_sha256(path, digest)
 
 
 def test_sha256_is_the_standard_one(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Measures policies on modules: the compiler's own policy once, candidates by the hundred."""
 
-import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from compiler_opt_perf.policy.network import Network, to_grid
 from compiler_opt_perf.policy.tflite import MODEL_FILE, write_model
 from compiler_opt_perf.run.command import CommandError
 from compiler_opt_perf.run.executor import Executor, WorkerError
-from compiler_opt_perf.run.files import FileWriteError, copy_folder, read_input, sha256
+from compiler_opt_perf.run.files import FileWriteError, copy_folder, has_sha256, sha256
 from compiler_opt_perf.run.memo import recall
 from compiler_opt_perf.train.compilation import (
     Compiler,
@@ -137,14 +136,10 @@ def measure_defaults(
 def read_default(log: Path, key: Sequence[str]) -> Default | None:
     """The result beside a log; None if one of them is missing, damaged or of something else."""
     found = recall(record_path(log), key, Default)
-    if found is None:
-        return None
     try:
-        # Read within a limit: a damaged log may have any size, and hashing takes long.
-        digest = hashlib.sha256(read_input(log)).hexdigest()
+        return found if found is not None and has_sha256(log, found.log) else None
     except OSError:
         return None
-    return found if digest == found.log else None
 
 
 def raise_unless_of_one_compilation(error: Exception | None) -> None:
