@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from benchmarks.results import Cell, Interval, Table
+from compiler_opt_perf.run.rounds import TimeChange
 
 # An interval over programs needs so many.
 _LEAST_PROGRAMS = 3
@@ -16,6 +17,11 @@ def percents(value: float, low: float, high: float) -> Interval:
     """Logarithms of ratios as changes in percent."""
     one, two, three = (round(100 * float(np.expm1(log)), 4) for log in (value, low, high))
     return one, two, three
+
+
+def measured(change: TimeChange) -> Interval:
+    """A measured change in percent."""
+    return round(100 * change.value, 4), round(100 * change.low, 4), round(100 * change.high, 4)
 
 
 def counted_changes(

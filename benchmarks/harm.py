@@ -10,13 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.changes import mean_change
-from benchmarks.programs.forty import Program, leaving_out, read_table
+from benchmarks.changes import mean_change, measured
+from benchmarks.programs.forty import Program, in_turn, read_table, requests, side_by_side
 from benchmarks.results import Cell, Interval, Table
 from compiler_opt_perf.profile.callgrind import CacheGeometry
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.run.progress import Progress
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.result import Trial
 from compiler_opt_perf.trial.trial import Request, prepare_ways, try_ways
@@ -106,24 +105,12 @@ def study(
       prepare: only builds and profiles, which needs no idle machine; there are no times.
       table: the programs by name.
     """
-    asked: dict[str, tuple[Request, Path]] = {}
-    facts: dict[str, Facts] = {}
-    found: dict[str, Outcome] = {}
-    for name in programs:
-        with leaving_out(name):
-            own = folder / name
-            asked[name] = table[name].request(own, toolchain, WAYS, rounds), own / "try"
+    own = [table[name] for name in programs]
     with Pool() as pool:
-        outcomes = pool.map(_prepared, asked.values(), label="building and profiling programs")
-    for name, outcome in zip(asked, outcomes, strict=True):
-        with leaving_out(name):
-            facts[name] = outcome.get()
-    timed = () if prepare else tuple(facts)
-    with Progress("timing programs" if timed else None, len(timed)) as progress:
-        for name in timed:
-            with leaving_out(name):
-                found[name] = _outcome(try_ways(*asked[name]))
-            progress.advance()
+        asked = requests(own, folder, toolchain, WAYS, rounds)
+        facts = side_by_side(pool, _prepared, asked, "building and profiling programs")
+    timed = {} if prepare else {name: asked[name] for name in facts}
+    found = in_turn(lambda one: _outcome(try_ways(*one)), timed, "timing programs")
     times = time_tables(found, table) if found else []
     return [*times, _programs(facts, table)] if facts else []
 
@@ -151,15 +138,10 @@ def _facts(manifest: Manifest, build_s: float) -> Facts:
 
 def _outcome(trial: Trial) -> Outcome:
     plain, *others = trial.ways
-    changes: dict[str, Interval] = {}
-    for way in others:
-        change = way.runs[0].time_change
-        low, value, high = (round(100 * one, 4) for one in (change.low, change.value, change.high))
-        changes[way.name] = value, low, high
     return Outcome(
         plain.runs[0].seconds,
         100 * trial.runs[0].resolution,
-        changes,
+        {way.name: measured(way.runs[0].time_change) for way in others},
         {way.name: 100 * way.text_change for way in others},
         {way.name: way.runs[0].same_output for way in others},
     )

@@ -14,15 +14,14 @@ from pathlib import Path
 import msgspec
 from elftools.elf.constants import SH_FLAGS
 
-from benchmarks.changes import mean_change
+from benchmarks.changes import mean_change, measured
 from benchmarks.common import BenchmarkError
-from benchmarks.programs.forty import Program, leaving_out, read_table
+from benchmarks.programs.forty import Program, in_turn, read_table, requests, side_by_side
 from benchmarks.results import Cell, Interval, Table
 from compiler_opt_perf.binary.elf import open_elf
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.run.progress import Progress
 from compiler_opt_perf.run.rounds import paired_change
 from compiler_opt_perf.run.timing import Meter, find_meter
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -118,40 +117,28 @@ def study(
       prepare: everything but the times, which need an idle machine.
       table: the programs by name.
     """
-    built: dict[str, Case] = {}
-    found: dict[str, Outcome] = {}
+    own = [table[name] for name in programs]
     meter = find_meter("instructions", folder)
     with Pool() as pool:
-        asked = {}
-        for name in programs:
-            with leaving_out(name):
-                own = folder / name
-                asked[name] = table[name].request(own, toolchain, WAYS, rounds), own
-        cases = pool.map(_built, asked.values(), label="building and profiling programs")
-        for name, case in zip(asked, cases, strict=True):
-            with leaving_out(name):
-                built[name] = case.get()
-        differing = [name for name, case in built.items() if case.differs]
-        tasks = [(built[name], meter) for name in differing]
-        counts = pool.map(_counted, tasks, label="counting instructions")
-        for name, outcome in zip(differing, counts, strict=True):
-            with leaving_out(name):
-                found[name] = outcome.get()
+        asked = requests(own, folder, toolchain, WAYS, rounds)
+        built = side_by_side(pool, _built, asked, "building and profiling programs")
+        tasks = {name: (case, meter) for name, case in built.items() if case.differs}
+        found = side_by_side(pool, _counted, tasks, "counting instructions")
         pool.map(Case.linked, [built[name] for name in found], label="linking layouts")
-    timing = () if prepare else tuple(found)
-    with Progress("timing programs" if timing else None, len(timing)) as progress:
-        for name in timing:
-            with leaving_out(name):
-                times = _times(built[name].timed(folder / name / "rounds-calls.json"))
-                found[name] = msgspec.structs.replace(found[name], times=times)
-            progress.advance()
+
+    def time(name: str) -> tuple[Interval, ...]:
+        return _times(built[name].timed(folder / name / "rounds-calls.json"))
+
+    timed = {} if prepare else {name: name for name in found}
+    for name, times in in_turn(time, timed, "timing programs").items():
+        found[name] = msgspec.structs.replace(found[name], times=times)
     return tables(found, tuple(built), table)
 
 
 def _built(asked: tuple[Request, Path]) -> Case:
     """Builds a program in all ways."""
     wanted, folder = asked
-    prepared = prepare_ways(wanted, folder / "try")
+    prepared = prepare_ways(wanted, folder)
     plain, built = prepared.builds[_PLAIN]
     flags = _AUTOFDO.flags(wanted.toolchain, {}, prepared.profile, None)
     flags = dataclasses.replace(flags, options=(*flags.options, _OFF))
@@ -178,11 +165,8 @@ def _counted(task: tuple[Case, Meter]) -> Outcome:
 def _times(found: Timed) -> tuple[Interval, ...]:
     """The changes of time, in the order of `Outcome.times`."""
     plain, before, after = ([row[way] for row in found.seconds] for way in range(3))
-    changes = [paired_change(*pair) for pair in ((after, before), (before, plain), (after, plain))]
-    return tuple(
-        (round(100 * one.value, 4), round(100 * one.low, 4), round(100 * one.high, 4))
-        for one in changes
-    )
+    pairs = ((after, before), (before, plain), (after, plain))
+    return tuple(measured(paired_change(*pair)) for pair in pairs)
 
 
 def _program(build: Contender) -> Path:

@@ -8,9 +8,9 @@ import contextlib
 import hashlib
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 from absl import logging
@@ -19,6 +19,8 @@ from benchmarks.common import BenchmarkError
 from benchmarks.programs.forty_inputs import MAKERS
 from compiler_opt_perf.run.errors import UserError
 from compiler_opt_perf.run.files import atomic_directory, read_input
+from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.progress import Progress
 from compiler_opt_perf.toolchain.debian import debian_source
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
@@ -26,6 +28,9 @@ from compiler_opt_perf.trial.build import Project
 from compiler_opt_perf.trial.runs import GivenRun
 from compiler_opt_perf.trial.trial import Request
 from compiler_opt_perf.trial.ways import Way
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 TABLE = Path(__file__).with_name("forty.toml")
 _INPUTS = "{inputs}"
@@ -131,8 +136,49 @@ def drawn(names: Sequence[str], seed: int) -> set[str]:
     return set(random.Random(seed).sample(sorted(names), len(names) // 2))
 
 
+def requests(
+    programs: Iterable[Program],
+    folder: Path,
+    toolchain: Toolchain,
+    ways: Sequence[Way],
+    rounds: int,
+) -> dict[str, tuple[Request, Path]]:
+    """By name, what to try and the folder to do it in, below `folder`."""
+    found = {}
+    for program in programs:
+        own = folder / program.name
+        with _leaving_out(program.name):
+            found[program.name] = program.request(own, toolchain, ways, rounds), own / "try"
+    return found
+
+
+def side_by_side(
+    pool: Pool, function: Callable[[Item], Result], items: Mapping[str, Item], label: str
+) -> dict[str, Result]:
+    """Calls a function on an item of each program, in workers; those that fail are left out."""
+    found = {}
+    outcomes = pool.map(function, items.values(), label=label)
+    for name, outcome in zip(items, outcomes, strict=True):
+        with _leaving_out(name):
+            found[name] = outcome.get()
+    return found
+
+
+def in_turn(
+    function: Callable[[Item], Result], items: Mapping[str, Item], label: str
+) -> dict[str, Result]:
+    """The same, one after the other in this process."""
+    found = {}
+    with Progress(label if items else None, len(items)) as progress:
+        for name, item in items.items():
+            with _leaving_out(name):
+                found[name] = function(item)
+            progress.advance()
+    return found
+
+
 @contextlib.contextmanager
-def leaving_out(name: str) -> Iterator[None]:
+def _leaving_out(name: str) -> Iterator[None]:
     """Logs what a program fails by."""
     try:
         yield
