@@ -30,7 +30,7 @@ int main(int argc, char **argv) {
   volatile double sink = 0;
   int list[2] = {argc, argc};
   int sum = 0;
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < 12000; ++i) {
     sum += counted(list);
     for (int j = 0; j < 1000; ++j)
       sink = 1 / (1 / (sink + j) + 1);
@@ -43,7 +43,7 @@ int main(int argc, char **argv) {
 _SAME = """
 int main(void) {
   volatile double sink = 0;
-  for (int i = 0; i < 20000000; ++i)
+  for (int i = 0; i < 12000000; ++i)
     sink = 1 / (1 / (sink + i) + 1);
   return 0;
 }

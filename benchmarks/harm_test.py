@@ -16,7 +16,7 @@ _WORK = """
 static double share(double x) { return 1 / (1 / x + 1); }
 int main(int argc, char **argv) {
   volatile double sink = 0;
-  for (int i = 0; i < 20000000; ++i)
+  for (int i = 0; i < 12000000; ++i)
     sink = share(sink + i);
   char line[80];
   FILE *file = fopen(argv[1], "r");

@@ -148,7 +148,7 @@ def test_tries_programs_of_several_build_systems(
         texts = "".join(path.read_text() for path in sorted(REPO_ROOT.glob(data)))
         (tree / "input").write_text((texts * 100)[:size])
     else:
-        rows = [{"name": str(i), "values": [i, i / 3, None, True]} for i in range(2_000)]
+        rows = [{"name": str(i), "values": [i, i / 3, None, True]} for i in range(1_000)]
         (tree / "input.json").write_text(json.dumps(rows))
     request = _request(toolchain, tree, build, run, ways=SPEED[:3])
     trial = try_ways(request, tmp_path / "out")
