@@ -521,7 +521,17 @@ def test_loads_that_cannot_be_forwarded_to_are_seen_by_their_addresses(
         windows = tmp_path / f"{name}.bbwindows"
         write_windows(trace, 6, windows)
         context = Context(tool=toolchain.trace_cost, trace=windows, cpu=FOLDER / "znver5.json")
-        cycles[name] = EVALUATORS["mca-pmu"].cost([binary], context).total
+        cost = EVALUATORS["mca-pmu"].cost([binary], context)
+        cycles[name] = cost.total
+        waiting = [
+            share
+            for function in cost.report["functions"]
+            for block in function["blocks"]
+            for _, share in block.get("failed_forwards", ())
+            if block["executions"] > 0.01 * cost.report["executions"]
+        ]
+        # In each round, the load of both bytes.
+        assert waiting == ([pytest.approx(1, abs=0.01)] if name == "bytes" else [])
         if name == "bytes":
             # The pointer and the stack pointer are unrelated symbols within the loop.
             plain = replace(context, without=("failed-forwarding",))

@@ -66,6 +66,9 @@ struct BlockCost {
   Cycles Total;
   /// The standard error of the cycles, where they come from samples.
   std::optional<double> StandardError;
+  /// The share of executions in which a load, by its offset in the block,
+  /// waited for a store that could not be forwarded. Nothing without samples.
+  std::optional<std::map<unsigned, double>> FailedForwards;
 
   double executedInstructions() const {
     return double(Executions) * Instructions - double(Skipped);

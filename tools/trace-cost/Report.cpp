@@ -88,6 +88,11 @@ static void write(json::OStream &J, const FunctionCost &F, bool HasCycles) {
           J.attributeEnd();
         }
         J.attribute("executions", Cost.Executions);
+        if (HasCycles && Cost.FailedForwards)
+          J.attributeArray("failed_forwards", [&] {
+            for (auto [Offset, Share] : *Cost.FailedForwards)
+              J.value(json::Array{Offset, Share});
+          });
         J.attribute("id", Block.ID);
         J.attribute("instructions", Cost.executedInstructions());
         if (HasCycles)

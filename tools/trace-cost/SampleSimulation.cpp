@@ -65,10 +65,12 @@ void SampleSimulation::simulate(ReadySample &S, const ReadyBlocks &Ready) {
     Accesses.push_back(B.Accesses);
   }
   SimWindow Sequence = Sim.window(Blocks, Accesses);
+  BitVector Blocked(Sequence.Stream.size());
   auto Simulate = [&](const WindowEvents &Events) {
     ++S.Simulations;
     // What each block adds.
-    std::vector<unsigned> Finished = Sim.finish(Sequence, Events);
+    Blocked.reset();
+    std::vector<unsigned> Finished = Sim.finish(Sequence, Events, &Blocked);
     std::vector<double> Result(Finished.begin(), Finished.end());
     std::adjacent_difference(Result.begin(), Result.end(), Result.begin());
     return Result;
@@ -76,6 +78,18 @@ void SampleSimulation::simulate(ReadySample &S, const ReadyBlocks &Ready) {
   WindowEvents All(Sequence.Stream.size());
   S.Numbers = drawEvents(S, Sequence, 0, Ready, All);
   auto Added = simulateParts(All, Simulate);
+  // The last of these simulations has all events.
+  unsigned First = 0;
+  for (auto [Index, End] : enumerate(Sequence.Ends)) {
+    const SimBlock &Block = *Blocks[Index];
+    for (; First != End; ++First)
+      if (Blocked[First])
+        S.Blocked.push_back(
+            {Index,
+             Block.Operations[First - (Index ? Sequence.Ends[Index - 1] : 0)]
+                     .Address -
+                 Block.Code->Address});
+  }
   for (unsigned Index = 0; Index != S.Run.Blocks.size(); ++Index) {
     std::array<double, 5> Parts;
     for (auto [Cost, Of] : zip(Parts, Added))
@@ -156,6 +170,23 @@ void SampleSimulation::addTo(std::vector<Simulated> &ByBlock,
           uint64_t(S.Simulations) * Ready[B.Block].Sim.NumInstructions;
   }
   estimateErrors(Estimator, Estimated, Result);
+  addFailedForwards(Result);
+}
+
+void SampleSimulation::addFailedForwards(CostResult &Result) const {
+  for (auto [Block, NumVisits] : zip(Result.Blocks, Visits))
+    if (NumVisits)
+      Block.FailedForwards.emplace();
+  for (const ReadySample &S : Samples)
+    for (auto [Position, Offset] : S.Blocked)
+      if (Position >= Sample::WarmUpBlocks) {
+        unsigned B = S.Run.Blocks[Position].Block;
+        ++(*Result.Blocks[B].FailedForwards)[Offset];
+      }
+  for (auto [Block, NumVisits] : zip(Result.Blocks, Visits))
+    if (NumVisits)
+      for (auto &[Offset, Share] : *Block.FailedForwards)
+        Share /= NumVisits;
 }
 
 void SampleSimulation::estimateErrors(const RatioEstimator &Estimator,

@@ -55,6 +55,9 @@ private:
     /// Of each of its blocks.
     std::vector<Cycles> Costs;
     std::vector<EventNumbers> Numbers;
+    /// Loads that waited for a store which could not be forwarded: the position
+    /// of the block, and the load's offset in it.
+    std::vector<std::pair<unsigned, unsigned>> Blocked;
     unsigned Simulations = 0;
   };
 
@@ -63,6 +66,7 @@ private:
   drawEvents(const ReadySample &S, const SimWindow &Sequence, unsigned Draw,
              const ReadyBlocks &Ready, WindowEvents &Events);
   static void simulate(ReadySample &S, const ReadyBlocks &Ready);
+  void addFailedForwards(CostResult &Result) const;
   void estimateErrors(const RatioEstimator &Estimator,
                       const BitVector &Estimated, CostResult &Result) const;
 

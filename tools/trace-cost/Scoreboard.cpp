@@ -158,7 +158,8 @@ void tracecost::fuse(TimedInst &Comparison, TimedInst &Branch) {
 
 std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
                                          ArrayRef<unsigned> Ends,
-                                         const WindowEvents &Events) const {
+                                         const WindowEvents &Events,
+                                         BitVector *Blocked) const {
   std::vector<unsigned> Finished(Ends.size());
   // The index of the next of Ends. Blocks may be empty.
   unsigned Next = 0;
@@ -247,8 +248,11 @@ std::vector<unsigned> Scoreboard::finish(ArrayRef<StreamEntry> Stream,
       if (Entry.Store && Entry.FailsToForward) {
         // It waits until the store is in the cache, where stores get in order
         // after they retire.
-        Value = std::max(Value, StoreRetired[Entry.Store - 1] +
-                                    CPU.FailedForwardLatency);
+        unsigned InCache =
+            StoreRetired[Entry.Store - 1] + CPU.FailedForwardLatency;
+        if (Blocked && InCache > Value)
+          Blocked->set(Index);
+        Value = std::max(Value, InCache);
       } else if (Entry.Store) {
         // Where forwarding is faster than a load, the core recognises the pair
         // when it renames registers, and does not execute the load.

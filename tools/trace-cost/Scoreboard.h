@@ -105,10 +105,12 @@ public:
 
   /// The cycles in which the first \p Ends[0], Ends[1] and so on instructions
   /// of \p Stream have retired and the front end goes on. For several threads
-  /// at once.
+  /// at once. Sets in \p Blocked the loads that waited for a store which could
+  /// not be forwarded.
   std::vector<unsigned> finish(ArrayRef<StreamEntry> Stream,
                                ArrayRef<unsigned> Ends,
-                               const WindowEvents &Events) const;
+                               const WindowEvents &Events,
+                               BitVector *Blocked = nullptr) const;
 
 private:
   Scoreboard(const TargetModel &Model, const CPUParameters &CPU,

@@ -105,10 +105,11 @@ public:
                    ArrayRef<ArrayRef<TracedAccess>> Accesses = {}) const;
 
   /// The cycles that the scoreboard needs to finish the sequence up to the end
-  /// of each block. Thread-safe.
+  /// of each block; \p Blocked as in Scoreboard::finish. Thread-safe.
   std::vector<unsigned> finish(const SimWindow &Window,
-                               const WindowEvents &Events) const {
-    return Board.finish(Window.Stream, Window.Ends, Events);
+                               const WindowEvents &Events,
+                               BitVector *Blocked = nullptr) const {
+    return Board.finish(Window.Stream, Window.Ends, Events, Blocked);
   }
 
   /// The cycles that the last block adds to those before it, on MCA's pipeline.

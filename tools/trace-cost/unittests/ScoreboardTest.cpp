@@ -177,6 +177,31 @@ TEST_F(ScoreboardTest, LoadsWaitForTheStoreThatTheyRead) {
   EXPECT_GT(Cycles(true, true), 100u * 13);
 }
 
+TEST_F(ScoreboardTest, TellsWhichLoadsWaitForTheCache) {
+  TimedInst Load = load(1, 2), Store, Slow = compute(3, 3, 100);
+  Store.Latency = 1;
+  Store.Stores = true;
+  CPU.FailedForwardLatency = 13;
+  // A load that needs a slow value, and one that does not, of one store.
+  TimedInst Late = load(3, 4);
+  std::vector<StreamEntry> Stream(4);
+  Stream[0].Inst = &Store;
+  Stream[1].Inst = &Slow;
+  Stream[2].Inst = &Late;
+  Stream[3].Inst = &Load;
+  for (unsigned I : {2, 3}) {
+    Stream[I].Store = 1;
+    Stream[I].FailsToForward = true;
+  }
+  Expected<Scoreboard> Board =
+      Scoreboard::create(*Model, CPU, ModelParts::allBut(0));
+  ASSERT_THAT_EXPECTED(Board, Succeeded());
+  BitVector Blocked(4);
+  Board->finish(Stream, {4}, WindowEvents(4), &Blocked);
+  EXPECT_FALSE(Blocked[2]);
+  EXPECT_TRUE(Blocked[3]);
+}
+
 TEST_F(ScoreboardTest, LoadsWaitForStoresOfTheSamePlaceInOtherPages) {
   TimedInst Load = load(1, 1), Store;
   Store.Latency = 1;
