@@ -20,11 +20,29 @@ from compiler_opt_perf.blocks.instructions import (
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
 
-#: PMU inputs of an instruction: cache miss rates by level, mispredict rate, log2(1 + executions).
-PMU_INPUTS = ("l1_miss", "l2_miss", "l3_miss", "mispredict", "executions")
+#: PMU inputs of an instruction: cache miss rates by level, mispredict rate, log2(1 + executions),
+#: rate of loads that waited because a store could not be forwarded to them.
+PMU_INPUTS = ("l1_miss", "l2_miss", "l3_miss", "mispredict", "executions", "failed_forward")
+#: The number of inputs of the first models. Weights of those added since begin at zero, and draw
+#: no random numbers, so that a training reproduces the published models.
+FIRST_INPUTS = 5
 # Tokens that no graph has. Initial weights are drawn at random for each token; without these, a
 # training would not reproduce the published models.
 _UNUSED = ("<D>", "<S>")
+
+
+def widened(weights: Floats) -> Floats:
+    """The weights of all PMU inputs, where those that a model lacks have no effect.
+
+    Args:
+      weights: float32 [2 * inputs, width], of its inputs, the first of PMU_INPUTS, as in Batch.pmu.
+
+    Returns:
+      float32 [2 * len(PMU_INPUTS), width].
+    """
+    values, known = np.split(weights, 2)
+    more = np.zeros((len(PMU_INPUTS) - len(values), weights.shape[1]), weights.dtype)
+    return np.concatenate([values, more, known, more])
 
 
 class Vocabulary:

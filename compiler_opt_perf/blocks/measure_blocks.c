@@ -24,8 +24,9 @@
  * hexadecimal digits and, for each operand relative to the instruction pointer, " PLACE:END:TARGET": where
  * its displacement stands in the code, where its instruction ends, and an address below 2^24 that all copies
  * shall mean. Of a block whose loads miss at a known rate (rated_block.h) there follows " / LEVEL COPIES COLD
- * RANDOM SEED PLACE:END" and for each source " PARENT:DELAY:OFFSET:PLACE:END:REGISTER:FIRST:LINES". At the end, prints a line for each: "measured CYCLES AGREEING ROUNDS PAGES" or "dropped
- * REASON". The blocks are measured in some rounds; CYCLES are the lowest that recur, of AGREEING of the
+ * RANDOM SEED PLACE:END", for each source " PARENT:DELAY:OFFSET:PLACE:END:REGISTER:FIRST:LINES", and " +
+ * FAILING:PLACE:DISPLACEMENT" if stores make loads fail. At the end, prints a line for each: "measured
+ * CYCLES AGREEING ROUNDS PAGES" or "dropped REASON". The blocks are measured in some rounds; CYCLES are the lowest that recur, of AGREEING of the
  * ROUNDS.
  */
 #define _GNU_SOURCE
@@ -100,6 +101,13 @@ static const char *read_block(const char *line, struct block *block) {
       if (rated->sources == MOST_SOURCES)
         return "too long";
       rated->source[rated->sources++] = s;
+    }
+    if (sscanf(line, " + %d:%d:%" SCNd32 "%n", &rated->failing, &rated->store_place, &rated->store_displacement,
+               &used) == 3) {
+      line += used;
+      if (rated->failing < 0 || rated->failing > rated->copies || rated->store_place < 0 ||
+          rated->store_place > block->bytes - 4)
+        return "not a block";
     }
   }
   return block->bytes && (*line == '\n' || !*line) ? NULL : "not a block";

@@ -127,6 +127,9 @@ LISTS = ["488b3f", "488b36", "488b00", "488b09", "488b12", "4d8b00"]
         (Rates("memory", 0.5, 0.0), 30.0, 5000.0),
         # Some fifteen cycles, in half of the copies.
         (Rates("l2", 0.0, 0.5), 6.0, 100.0),
+        # Ten cycles and more, in all copies.
+        (Rates("l2", 0.0, 0.0, 1.0), 10.0, 60.0),
+        (Rates("l2", 0.0, 0.0, 0.0), 2.0, 20.0),
     ],
 )
 def test_loads_miss_and_jumps_are_mispredicted_as_they_shall(

@@ -24,7 +24,13 @@ import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.blocks.config import CostModelConfig, LearnedError
-from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Floats, GraphBuilder, Vocabulary
+from compiler_opt_perf.blocks.graphs import (
+    PMU_INPUTS,
+    Floats,
+    GraphBuilder,
+    Vocabulary,
+    widened,
+)
 from compiler_opt_perf.blocks.networks import Weights, layout
 from compiler_opt_perf.blocks.runtime import predictions
 from compiler_opt_perf.policy.arrays import ArraysError, read_arrays, write_arrays
@@ -86,6 +92,12 @@ class CostModel:
         for name, value in sorted(self.weights.items()):
             found.update(name.encode() + value.tobytes())
         return found.hexdigest()
+
+    def reads(self, pmu_input: str) -> bool:
+        """Whether predictions depend on one of PMU_INPUTS."""
+        number = PMU_INPUTS.index(pmu_input)
+        rows = self.weights["pmu"][[number, number + len(PMU_INPUTS)]] if self.config.pmu else 0
+        return bool(np.any(rows))
 
     def require_cpu(self, cpu: str) -> int:
         """The index of a CPU. Raises LearnedError: the model was not trained for it."""
@@ -221,7 +233,9 @@ def load(directory: Path) -> CostModel:
         ) from error
     except JsonError as error:
         raise LearnedError(f"{error}; train again, or copy the model as a whole") from error
-    if described.pmu_inputs != PMU_INPUTS:
+    inputs = len(described.pmu_inputs)
+    # Models from before an input was added lack the last ones.
+    if described.pmu_inputs != PMU_INPUTS[:inputs]:
         raise LearnedError(f"{path}: $.pmu_inputs: other inputs than this version's; train again")
     for name, checksum in described.files.items():
         file = directory / name
@@ -230,7 +244,7 @@ def load(directory: Path) -> CostModel:
         if not has_sha256(file, checksum):
             raise LearnedError(f"{file}: differs from its checksum in {path.name}; train again")
     vocabulary = Vocabulary(described.vocabulary)
-    shapes = layout(described.config, len(vocabulary), len(described.cpus))
+    shapes = layout(described.config, len(vocabulary), len(described.cpus), inputs)
     file = directory / _WEIGHTS_FILE
     try:
         weights = read_arrays(file, shapes, _MOST_WEIGHT_BYTES)
@@ -241,6 +255,8 @@ def load(directory: Path) -> CostModel:
                 raise ArraysError(f"{name} has values that are not finite")
     except ArraysError as error:
         raise LearnedError(f"{file}: damaged ({error}); train again") from error
+    if described.config.pmu:
+        weights["pmu"] = widened(weights["pmu"])
     own = {"format", "version", "name", "versions", *_Description.__struct_fields__}
     description = {key: value for key, value in fields.items() if key not in own}
     return CostModel(described.config, vocabulary, described.cpus, weights, description)

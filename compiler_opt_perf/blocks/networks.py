@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from compiler_opt_perf.blocks.block_graph import EDGE_KINDS, ROLES
 from compiler_opt_perf.blocks.config import CostModelConfig, Granite
-from compiler_opt_perf.blocks.graphs import PMU_INPUTS, Batch
+from compiler_opt_perf.blocks.graphs import FIRST_INPUTS, PMU_INPUTS, Batch, widened
 
 #: A TensorFlow tensor.
 Tensor = Any
@@ -31,12 +31,14 @@ _FIRST_CLAIM, _FIRST_LATENCY = 0.3, 1.0
 _GRAPH = ("tokens", "forms", "instructions", "sources", "targets", "kinds")
 
 
-def layout(config: CostModelConfig, tokens: int, cpus: int) -> dict[str, tuple[int, ...]]:
+def layout(
+    config: CostModelConfig, tokens: int, cpus: int, pmu_inputs: int = len(PMU_INPUTS)
+) -> dict[str, tuple[int, ...]]:
     """Name -> shape of each weight."""
     network, width = config.network, config.network.width
     found: dict[str, tuple[int, ...]] = {"tokens": (tokens, width)}
     if config.pmu:
-        found["pmu"] = (2 * len(PMU_INPUTS), width)
+        found["pmu"] = (2 * pmu_inputs, width)
     found["forms"] = (tokens, width)
     for number in range(network.rounds):
         name = f"round{number}"
@@ -75,8 +77,9 @@ def joined(shapes: Mapping[str, tuple[int, ...]], weights: Weights) -> npt.NDArr
 def initial_weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Weights:
     """Random initial weights, float32."""
     random = np.random.default_rng(seed)
-    weights = {}
+    weights: Weights = {}
     for name, shape in shapes.items():
+        value: npt.NDArray[Any]
         part = name.partition("/")[2]
         if part == "scale":
             value = np.ones(shape)
@@ -90,7 +93,10 @@ def initial_weights(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Weights
             # Embeddings are looked up by row, so their fan-in is not their number of rows.
             inputs = shape[0] if "/" in name and part not in ("kinds", "gates") else 4
             scale = 0.1 if part in ("outer", "claims", "latencies") else 1.0
-            value = random.normal(0, scale / np.sqrt(inputs), shape)
+            drawn = (2 * FIRST_INPUTS, shape[1]) if name == "pmu" else shape
+            value = random.normal(0, scale / np.sqrt(inputs), drawn)
+            if name == "pmu":
+                value = widened(value.astype(np.float32))
         weights[name] = value.astype(np.float32)
     return weights
 

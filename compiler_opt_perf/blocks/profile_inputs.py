@@ -32,6 +32,7 @@ GUESSED: dict[int, str] = {
 #: Index of the mispredict rate in PMU_INPUTS.
 MISPREDICT = PMU_INPUTS.index("mispredict")
 _LOADS = [PMU_INPUTS.index(name) for name in _OF_LOADS]
+_FAILED_FORWARD = PMU_INPUTS.index("failed_forward")
 
 
 @functools.lru_cache(maxsize=2)
@@ -116,6 +117,34 @@ class ProfileInputs:
         else:
             found = self._profile.of_function(rate, function).shrunk
         return np.nan if found is None else min(found, 1.0)
+
+
+def block_inputs(
+    profile: ProfileInputs | None,
+    address: int,
+    code: bytes,
+    waited: Sequence[tuple[int, float]] | None,
+) -> Floats | None:
+    """The PMU inputs of a block's instructions, jumps and calls included; None if unknown.
+
+    Args:
+      profile: what the profile tells; None without one.
+      address, code: those of the block.
+      waited: offset of a load, and share of executions in which it waited for a store that could
+        not be forwarded; 0 for loads that are missing. None if unknown.
+    """
+    rows = None if profile is None else profile.block_rows(address, code)
+    if waited is None:
+        return rows
+    info = iced_x86.InstructionInfoFactory()
+    instructions = list(iced_x86.Decoder(64, code))
+    if rows is None:
+        rows = np.full((len(instructions), len(PMU_INPUTS)), np.nan, np.float32)
+    shares = dict(waited)
+    for row, instruction in zip(rows, instructions, strict=True):
+        if any(part.access in _READS for part in info.info(instruction).used_memory()):
+            row[_FAILED_FORWARD] = shares.get(instruction.ip, 0.0)
+    return rows
 
 
 def _wanted(blocks: Sequence[tuple[int, bytes]]) -> tuple[dict[int, dict[int, str]], list[int]]:

@@ -50,11 +50,14 @@ struct source {
 /*   seed: of what is drawn, above 0.
  *   copies: in the shorter loop; the longer one has twice as many, and of what follows, too.
  *   cold: cells of each source that are cold. random: copies whose jump is.
- *   jump_place, jump_end: the displacement of the byte that the jump depends on. */
+ *   jump_place, jump_end: the displacement of the byte that the jump depends on.
+ *   failing: copies whose store before the block has `store_displacement` at `store_place`, so that it
+ *     writes a part of what the block loads. In the others it writes what the block does not touch. */
 struct rated {
   enum level level;
   uint64_t seed;
-  int copies, cold, random, jump_place, jump_end, sources;
+  int copies, cold, random, jump_place, jump_end, failing, store_place, sources;
+  int32_t store_displacement;
   struct source source[MOST_SOURCES];
 };
 

@@ -1,241 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Prepares blocks that are measured with known miss rates and mispredict rates.
+"""Prepares blocks that are measured with known rates of misses, mispredictions and failed
+forwarding.
 
 The harness is part of the block's code. It loads each pointer that rated_block.h chooses from a
 list in the first-level cache. Then a jump to the next instruction is mispredicted at a known rate.
+A store before the jump writes one byte of what the block loads, at a known rate.
 """
 
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import iced_x86
-from iced_x86 import MemorySizeExt, Mnemonic, OpAccess, OpKind, Register, RegisterExt
+from iced_x86 import Register, RegisterExt
 
 from compiler_opt_perf.blocks.block_code import MOST_BYTES, Block, request
+from compiler_opt_perf.blocks.chosen_pointers import READS, ChosenPointer, Store, sources_of
 from compiler_opt_perf.run.seeds import derive_seed
 
 #: Levels in which missing loads find their data, in the order of measure_blocks.c.
 LEVELS = ("l2", "l3", "memory")
+_MISSES = ("l1_miss", "l2_miss", "l3_miss")
 #: Reasons why a block cannot be measured at known rates.
 NO_SOURCE, TOO_FEW_COPIES = "no load whose address can be chosen", "too large for the first level"
-# The most cache lines of a pointer, pointers of a block, and lines of both loops: half of the
-# first-level cache.
-_MOST_LINES, _MOST_SOURCES, _HOT_LINES = 8, 8, 256
-_LINE = 64
+NO_STORE = "no load that a store can be put before"
+# The most lines of both loops: half of the first-level cache.
+_HOT_LINES = 256
 # Numbers of copies: the shorter loop must fill the core's reorder window of some 250 to 500
 # instructions, and rates are multiples of 1 / copies.
 _WINDOW, _LEAST_WINDOW, _FEWEST, _MOST_COPIES = 512, 320, 16, 128
-_POINTER_BYTES = 8
-_READS = {OpAccess.READ, OpAccess.COND_READ, OpAccess.READ_WRITE, OpAccess.READ_COND_WRITE}
-_ONLY_READS = {OpAccess.READ, OpAccess.COND_READ}
-_ONLY_COMPARE = {Mnemonic.CMP, Mnemonic.TEST}
-
-# A value: the register that holds it, or its root, when the block begins; then the displacement of
-# each load that leads to it.
-_Value = tuple[Any, ...]
-
-
-@dataclass
-class _Accesses:
-    """A block's accesses through one pointer.
-
-    Attributes:
-      places: in order: instruction, offset from the pointer, size in bytes, whether it reads,
-        whether it writes.
-      is_more: whether the pointer has other uses, which the harness cannot follow.
-    """
-
-    places: list[tuple[int, int, int, bool, bool]] = field(default_factory=list)
-    is_more: bool = False
-
-    def lines(self) -> tuple[int, int]:
-        """The first accessed cache line, relative to the pointer, and the number of lines."""
-        first = min(start // _LINE for _, start, *_ in self.places)
-        last = max((start + size - 1) // _LINE for _, start, size, *_ in self.places)
-        return first, last - first + 1
-
-    def misses(self) -> set[int]:
-        """The instructions that first touch a line by a load; empty if a store does first."""
-        seen: set[int] = set()
-        found = set()
-        for number, start, size, reads, _ in self.places:
-            lines = set(range(start // _LINE, (start + size - 1) // _LINE + 1)) - seen
-            if lines and not reads:
-                return set()
-            if lines:
-                found.add(number)
-            seen |= lines
-        return found
-
-
-@dataclass(frozen=True)
-class ChosenPointer:
-    """A pointer that rated_block.h chooses anew in each copy of the block.
-
-    Attributes:
-      register: the register that holds it, or its root pointer, when the block begins.
-      parent: index of the pointer through which it is loaded; None if it is in the list.
-      delay: whether it is loaded in the copy before.
-      offset: its offset in memory from the parent.
-      first, lines: first cache line relative to the pointer, and number of lines.
-      misses: instructions whose loads miss if the lines are cold.
-    """
-
-    register: int
-    parent: int | None
-    delay: bool
-    offset: int
-    first: int
-    lines: int
-    misses: frozenset[int]
-
-
-class _Analysis:
-    """Follows the pointers of a block.
-
-    Attributes:
-      values: register -> its value after the block, if that is a known value.
-      accesses: value -> the block's accesses through it.
-      made: register -> the values that its content was computed from.
-    """
-
-    def __init__(self, code: bytes):
-        self.values: dict[int, _Value] = {}
-        self.accesses: dict[_Value, _Accesses] = {}
-        self.made: dict[int, frozenset[_Value]] = {}
-        self._info = iced_x86.InstructionInfoFactory()
-        for number, instruction in enumerate(iced_x86.Decoder(64, code)):
-            self._add(number, instruction)
-
-    def _value(self, register: int) -> _Value | None:
-        if register in self.made:
-            return None
-        return self.values.get(register, (register,))
-
-    def _accesses_of(self, value: _Value) -> _Accesses:
-        return self.accesses.setdefault(value, _Accesses())
-
-    def _spoil(self, register: int) -> None:
-        """Marks the values in a register as used in ways that the harness cannot follow."""
-        value = self._value(register)
-        for origin in self.made.get(register, ()) if value is None else (value,):
-            self._accesses_of(origin).is_more = True
-
-    def _add(self, number: int, instruction: iced_x86.Instruction) -> None:
-        info = self._info.info(instruction)
-        memory = info.used_memory()
-        full = RegisterExt.full_register
-        bases = {part.base for part in memory if part.base == full(part.base)}
-        in_addresses = {full(r) for part in memory for r in (part.base, part.index) if r}
-        reads: set[int] = set()
-        for part in info.used_registers():
-            register = full(part.register)
-            only_address = register in in_addresses and part.access in _ONLY_READS
-            if part.access in _READS and not only_address:
-                reads.add(register)
-        for operand in range(instruction.op_count):
-            if (
-                instruction.op_kind(operand) == OpKind.REGISTER
-                and info.op_access(operand) in _READS
-            ):
-                reads.add(full(instruction.op_register(operand)))
-        lea = instruction.mnemonic == Mnemonic.LEA
-        if lea:
-            reads |= {full(r) for r in (instruction.memory_base, instruction.memory_index) if r}
-        loaded = None
-        for access in memory:
-            size = MemorySizeExt.size(access.memory_size)
-            value = self._value(full(access.base)) if access.base in bases else None
-            repeats = instruction.has_rep_prefix or instruction.has_repne_prefix
-            if value is None or access.index or not size or repeats:
-                for register in (access.base, access.index):
-                    if register and register != Register.RIP:
-                        self._spoil(full(register))
-                continue
-            distance = access.displacement - (1 << 64) * (access.displacement >= 1 << 63)
-            writes = access.access not in _ONLY_READS
-            self._accesses_of(value).places.append(
-                (number, distance, size, access.access in _READS, writes)
-            )
-            loaded = (*value, distance)
-        stores = any(access.access not in _ONLY_READS for access in memory)
-        if stores:
-            for read in reads:
-                self._spoil(read)
-        self._write(instruction, info, reads, loaded)
-
-    def _write(
-        self, instruction: iced_x86.Instruction, info: Any, reads: set[int], loaded: _Value | None
-    ) -> None:
-        if instruction.mnemonic in _ONLY_COMPARE:
-            return
-        target = instruction.op0_register if instruction.op_count else Register.NONE
-        if instruction.mnemonic == Mnemonic.MOV and RegisterExt.is_gpr64(target):
-            value = None
-            if instruction.op1_kind == OpKind.REGISTER:
-                value = self._value(instruction.op1_register)
-            elif instruction.op1_kind == OpKind.MEMORY:
-                value = loaded
-            if value is not None:
-                self.values[target] = value
-                self.made.pop(target, None)
-                return
-        origins: set[_Value] = set()
-        for register in reads:
-            value = self._value(register)
-            origins |= self.made.get(register, frozenset()) if value is None else {value}
-        for part in info.used_registers():
-            if part.access not in _ONLY_READS:
-                self.made[RegisterExt.full_register(part.register)] = frozenset(origins)
-
-
-def sources_of(code: bytes) -> list[ChosenPointer]:
-    """The pointers of a block that can be chosen, parents first."""
-    found = _Analysis(code)
-    numbers: dict[_Value, int] = {}
-    sources: list[ChosenPointer] = []
-    for value, uses in sorted(found.accesses.items(), key=lambda item: len(item[0])):
-        if uses.is_more or not uses.places or not RegisterExt.is_gpr64(value[0]):
-            continue
-        if value[0] == Register.RSP or len(sources) == _MOST_SOURCES:
-            continue
-        first, lines = uses.lines()
-        misses = uses.misses()
-        parent = numbers.get(value[:-1]) if len(value) > 1 else None
-        orphan = len(value) > 1 and (
-            parent is None or _is_written(found.accesses[value[:-1]], value[-1])
-        )
-        if not misses or lines > _MOST_LINES or orphan:
-            continue
-        offset = value[-1] if len(value) > 1 else 0
-        numbers[value] = len(sources)
-        sources.append(
-            ChosenPointer(value[0], parent, False, offset, first, lines, frozenset(misses))
-        )
-    # The block may load a root's register for the next copy through a chosen pointer.
-    for value, number in list(numbers.items()):
-        if len(value) > 1 or value[0] in found.made:
-            continue
-        left = found.values.get(value[0], value)
-        parent = numbers.get(left[:-1])
-        if len(left) == 1 or parent is None or left in numbers:
-            continue
-        taken = any(
-            item.delay and (item.parent, item.offset) == (parent, left[-1]) for item in sources
-        )
-        if not taken and not _is_written(found.accesses[left[:-1]], left[-1]):
-            sources[number] = replace(sources[number], parent=parent, delay=True, offset=left[-1])
-    return sources
-
-
-def _is_written(uses: _Accesses, offset: int) -> bool:
-    """Whether the block writes to the pointer stored at `offset`."""
-    return any(
-        writes and start < offset + _POINTER_BYTES and offset < start + size
-        for _, start, size, _, writes in uses.places
-    )
+# What cells hold, as in block_context.h.
+_STORED = (0x14000FC0).to_bytes(8, "little")
 
 
 def _number(source: ChosenPointer) -> int:
@@ -253,15 +49,19 @@ class _Glue:
     Attributes:
       code: machine code.
       places: for each pointer, offset of the displacement and end of its load; -1 without a load.
-      jump: the same for the comparison that the jump depends on.
+      store: offset of the store's displacement; -1 without a store.
+      jump: as `places`, for the comparison that the jump depends on.
     """
 
     code: bytes
     places: list[tuple[int, int]]
+    store: int
     jump: tuple[int, int]
 
 
-def _glue(sources: Sequence[ChosenPointer]) -> _Glue:
+def _glue(
+    sources: Sequence[ChosenPointer], store: tuple[ChosenPointer, Store] | None = None
+) -> _Glue:
     code = b""
     places = []
     for source in sources:
@@ -272,19 +72,34 @@ def _glue(sources: Sequence[ChosenPointer]) -> _Glue:
         number = _number(source)
         code += bytes([0x48 | number >> 3 << 2, 0x8B, 0x05 | (number & 7) << 3]) + bytes(4)
         places.append((len(code) - 4, len(code)))
+    place = -1
+    if store is not None:
+        # mov byte [register + displacement], what is there
+        number, displaced = _number(store[0]), store[1].spare.to_bytes(4, "little", signed=True)
+        code += b"\x41" * (number >> 3) + bytes([0xC6, 0x80 | number & 7])
+        code += b"\x24" * (number & 7 == Register.RSP - Register.RAX)
+        place = len(code)
+        code += displaced + _STORED[store[1].byte % 8 :][:1]
     # cmp byte [rip + entry of the list], 0; jne to the next instruction
     start = len(code)
     code += b"\x80\x3d" + bytes(5) + b"\x75\x00"
-    return _Glue(code, places, (start + 2, start + 7))
+    return _Glue(code, places, place, (start + 2, start + 7))
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The wanted rates: level of LEVELS that misses go to, miss rate, mispredict rate."""
+    """The wanted rates.
+
+    Attributes:
+      level: the one of LEVELS that misses go to.
+      miss, mispredict: rates.
+      failed_forward: rate of a load's failed forwarding; None without a store before the block.
+    """
 
     level: str
     miss: float
     mispredict: float
+    failed_forward: float | None = None
 
 
 def rated(block: Block, rates: Rates, seed: int) -> Block:
@@ -303,16 +118,22 @@ def rated(block: Block, rates: Rates, seed: int) -> Block:
     """
     line, reason = request(block.code)
     sources = sources_of(block.code) if line else []
-    glue = _glue(sources)
+    stores = [(source, store) for source in sources for store in source.stores]
+    chosen = None
+    if rates.failed_forward is not None and stores:
+        chosen = stores[seed % len(stores)]
+    glue = _glue(sources, chosen)
     code = glue.code + block.code
     if not reason and len(code) > MOST_BYTES:
         reason = "too long"
     if not reason and not sources:
         reason = NO_SOURCE
+    if not reason and rates.failed_forward is not None and chosen is None:
+        reason = NO_STORE
     if reason:
         return replace(block, refused=reason)
     instructions = list(iced_x86.Decoder(64, code))
-    jump = sum(map(_listed, sources)) + 1
+    jump = sum(map(_listed, sources)) + (chosen is not None) + 1
     lines = sum(source.lines for source in sources)
     copies = max(_FEWEST, -(-_WINDOW // len(instructions)))
     copies = min(copies, _MOST_COPIES, _HOT_LINES // (2 * lines))
@@ -320,6 +141,7 @@ def rated(block: Block, rates: Rates, seed: int) -> Block:
         return replace(block, refused=TOO_FEW_COPIES)
     cold = round(rates.miss * copies)
     random_jumps = round(2 * rates.mispredict * copies)
+    failing = round((rates.failed_forward or 0) * copies)
     level = LEVELS.index(rates.level) + 1 if cold else 0
     operands = []
     for word in line.split()[1:]:
@@ -332,30 +154,45 @@ def rated(block: Block, rates: Rates, seed: int) -> Block:
         for source, (place, end) in zip(sources, glue.places, strict=True)
     ]
     missing = {jump + 1 + number for source in sources for number in source.misses}
-    pmu = _known(instructions, missing, jump, cold / copies, random_jumps / (2 * copies), level)
+    fails = set()
+    if chosen is not None:
+        described.append(f"+ {failing}:{glue.store}:{chosen[1].byte}")
+        fails = {jump + 1 + number for number in chosen[1].fails}
+    shares = [
+        *(
+            (name, missing, cold / copies if level >= n else 0.0)
+            for n, name in enumerate(_MISSES, 1)
+        ),
+        ("failed_forward", fails, failing / copies),
+    ]
+    pmu = _known(instructions, shares, jump, random_jumps / (2 * copies))
     request_line = " ".join([code.hex(), *operands, "/", head, *described])
     return replace(block, code=code, request=request_line, pmu=pmu)
 
 
 def _known(
     instructions: Sequence[iced_x86.Instruction],
-    missing: set[int],
+    shares: Sequence[tuple[str, set[int], float]],
     jump: int,
-    miss: float,
     mispredict: float,
-    level: int,
 ) -> tuple[tuple[str, tuple[float | None, ...]], ...]:
-    """The PMU inputs of a prepared block's instructions (docs/reference/formats.md)."""
+    """The PMU inputs of a prepared block's instructions (docs/reference/formats.md).
+
+    Args:
+      instructions: of the block.
+      shares: name of an input of loads, the instructions that have its rate, and the rate.
+      jump: the instruction that is mispredicted.
+      mispredict: its rate.
+    """
     info = iced_x86.InstructionInfoFactory()
     loads = [
-        any(part.access in _READS for part in info.info(instruction).used_memory())
+        any(part.access in READS for part in info.info(instruction).used_memory())
         for instruction in instructions
     ]
     found: dict[str, tuple[float | None, ...]] = {}
-    for number, name in enumerate(("l1_miss", "l2_miss", "l3_miss"), 1):
-        share = miss if level >= number else 0.0
+    for name, places, share in shares:
         found[name] = tuple(
-            (share if place in missing else 0.0) if load else None
+            (share if place in places else 0.0) if load else None
             for place, load in enumerate(loads)
         )
     found["mispredict"] = tuple(
@@ -365,9 +202,15 @@ def _known(
 
 
 def at_rates(
-    blocks: Sequence[Block], misses: Sequence[float], mispredicts: Sequence[float], seed: int
+    blocks: Sequence[Block],
+    misses: Sequence[float],
+    mispredicts: Sequence[float],
+    seed: int,
+    failed_forwards: Sequence[float | None] = (None,),
 ) -> Iterator[Block]:
-    """Yields each block prepared at each miss rate; level and mispredict rate are drawn.
+    """Yields each block prepared at each miss rate and each rate of failed forwarding.
+
+    Level and mispredict rate are drawn, once for each miss rate.
 
     Duplicates are left out: a block that cannot be prepared, and equal rounded rates.
 
@@ -376,15 +219,18 @@ def at_rates(
       misses: miss rates.
       mispredicts: mispredict rates to draw from.
       seed: seed of the draws.
+      failed_forwards: rates of failed forwarding; None for no store before the block.
     """
     for block in blocks:
         seen = set()
         for miss in misses:
             own = derive_seed(seed, "rated block", block.code.hex(), str(miss))
             drawn = random.Random(own)
-            rates = Rates(drawn.choice(LEVELS), miss, drawn.choice(list(mispredicts)))
-            measured = rated(block, rates, own % (1 << 62) + 1)
-            key = (measured.refused, measured.pmu)
-            if key not in seen:
-                seen.add(key)
-                yield measured
+            drawn_rates = Rates(drawn.choice(LEVELS), miss, drawn.choice(list(mispredicts)))
+            for failed in failed_forwards:
+                rates = replace(drawn_rates, failed_forward=failed)
+                measured = rated(block, rates, own % (1 << 62) + 1)
+                key = (measured.refused, measured.pmu)
+                if key not in seen:
+                    seen.add(key)
+                    yield measured

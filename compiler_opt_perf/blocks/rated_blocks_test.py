@@ -5,13 +5,14 @@ import pytest
 from iced_x86 import Register
 
 from compiler_opt_perf.blocks.block_code import Block
+from compiler_opt_perf.blocks.chosen_pointers import sources_of
 from compiler_opt_perf.blocks.rated_blocks import (
     NO_SOURCE,
+    NO_STORE,
     TOO_FEW_COPIES,
     Rates,
     at_rates,
     rated,
-    sources_of,
 )
 
 RAX, RDI, RSI = Register.RAX, Register.RDI, Register.RSI
@@ -88,7 +89,52 @@ def test_the_rates_are_those_of_the_copies() -> None:
         "l2_miss": misses,
         "l3_miss": (0.0, 0.0, None, 0.0, None, 0.0, 0.0),
         "mispredict": (None, None, jumps / (2 * copies), *[None] * 4),
+        "failed_forward": (0.0, 0.0, None, 0.0, None, 0.0, 0.0),
     }
+
+
+@pytest.mark.parametrize(
+    ("code", "store", "places", "fails"),
+    [
+        # mov rax, [rdi]; mov rcx, [rdi + 8]: mov byte [rdi + 16], 0; or a byte that one reads.
+        ("488b07488b4f08", "c6871000000000", {(2, 7): [4], (2, 15): [5]}, True),
+        # mov rax, [r12 - 8]: the load does not reach the line's end.
+        ("498b4424f8", "41c68424c0ffffff00", {(4, -1): [4]}, True),
+        # movups xmm0, [rdi]; mov eax, [rdi + 12]; mov cl, [rdi + 15]: one byte is forwarded.
+        ("0f10078b470c8a4f0f", "c6871000000000", {(2, 15): [4, 5]}, True),
+        # mov rax, [rdi]; mov [rdi], ecx; mov rdx, [rdi]: what the block stores is its own affair.
+        ("488b07890f488b17", "c6870800000000", {(2, 7): [4]}, True),
+        # mov eax, [rdi]: what is there is a part of a pointer.
+        ("8b07", "c6870400000014", {(2, 3): [4]}, True),
+        # mov al, [rdi]
+        ("8a07", "", {}, False),
+        # mov rax, [rdi + 8]; mov rcx, [rax + 24]: the block loads the second pointer itself.
+        ("488b4708488b4818", "c6870000000000", {(2, 15): [4]}, True),
+    ],
+)
+def test_a_store_before_the_block_makes_loads_fail(
+    code: str, store: str, places: dict[tuple[int, int], list[int]], fails: bool
+) -> None:
+    block = Block(bytes.fromhex(code))
+    found = {}
+    for seed in range(1, 9):
+        one = rated(block, Rates("l2", 0, 0, 0.5), seed)
+        if not fails:
+            assert (one.refused, one.code) == (NO_STORE, block.code)
+            continue
+        # mov r, [rip]; the store; cmp byte [rip], 0; jne
+        pointer, rest = one.code[:7], one.code[7:].hex()
+        assert pointer[1] == 0x8B
+        assert rest == store + "803d0000000000" + "7500" + block.code.hex()
+        failing, place, displacement = map(int, one.request.split(" + ")[1].split(":"))
+        shares = dict(one.pmu)["failed_forward"]
+        copies = int(one.request.split(" / ")[1].split()[1])
+        assert set(shares) <= {None, 0.0, failing / copies} and failing == round(0.5 * copies)
+        found[place - len(pointer), displacement] = [n for n, share in enumerate(shares) if share]
+        # What fails is told by the share alone, not by the code.
+        none = rated(block, Rates("l2", 0, 0, 0), seed)
+        assert none.code == one.code and not any(dict(none.pmu)["failed_forward"])
+    assert found == places
 
 
 def test_operands_of_the_instruction_pointer_move_with_what_is_added() -> None:

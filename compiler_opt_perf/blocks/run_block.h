@@ -52,6 +52,9 @@ static char *put_loop(char *at, const struct block *block, int copies) {
     at = put_list_entry(at, rated, 0, s, at + 4);
   }
   at = put(at, "\x0f\xae\xe8", 3); /* lfence */
+  unsigned char is_failing[2 * MOST_RATED_COPIES] = {0};
+  if (rated->failing)
+    choose(is_failing, rated->failing * (copies / rated->copies), copies);
   for (int copy = 0; copy < copies; ++copy) {
     char *start = at;
     at = put(at, (const char *)block->code, block->bytes);
@@ -63,6 +66,8 @@ static char *put_loop(char *at, const struct block *block, int copies) {
         put_list_entry(start + rated->source[s].place, rated, copy, s, start + rated->source[s].end);
     if (rated->copies)
       put_list_entry(start + rated->jump_place, rated, copy, rated->sources, start + rated->jump_end);
+    if (is_failing[copy])
+      memcpy(start + rated->store_place, &rated->store_displacement, 4);
   }
   /* When the last stores are in the cache, and nothing has begun that comes after. */
   at = put(at, "\x0f\xae\xf0\x0f\xae\xe8", 6); /* mfence, lfence */

@@ -85,6 +85,14 @@ def measure_blocks(
             type=WORDS,
         ),
     ] = ("0", "0.1", "0.4"),
+    failed_forward_rates: Annotated[
+        Sequence[str],
+        Flag(
+            "with --miss-rates: put a store before the block, and measure once for each of these "
+            "shares of loads that it cannot be forwarded to (0 to 1)",
+            type=WORDS,
+        ),
+    ] = (),
 ) -> Table:
     """Measure what basic blocks of machine code take on the present CPU, without counters; goes
     on where it was interrupted."""
@@ -97,7 +105,10 @@ def measure_blocks(
     if miss_rates:
         misses = _shares(miss_rates, "miss-rates", 1.0)
         mispredicts = _shares(mispredict_rates, "mispredict-rates", 0.5)
-        blocks = list(at_rates(blocks, misses, mispredicts, seed))
+        failed: Sequence[float | None] = [None]
+        if failed_forward_rates:
+            failed = _shares(failed_forward_rates, "failed-forward-rates", 1.0)
+        blocks = list(at_rates(blocks, misses, mispredicts, seed, failed))
     label = f"measuring {len(blocks):,} blocks, {BATCH} at a time"
     measured = measure_blocks(blocks, output, workers=workers or None, label=label)
     if bhive:
@@ -207,7 +218,8 @@ def predict(
 
         weights = read_correction(correction) if correction else None
         chosen = LearnedReplay(learned, cpu_name, weights)
-        parameters, replays = cpu_file(cpu_name) if correction else None, True
+        needs_cpu = correction or chosen.uses_cpu
+        parameters, replays = cpu_file(cpu_name) if needs_cpu else None, True
     elif correction:
         raise UsageError("--correction is of a learned model: give --model and --trace, too")
     else:

@@ -199,7 +199,9 @@ def _evaluator(
         return None if evaluator is None else EVALUATORS.get(evaluator), cpu_of(cpu)
     from compiler_opt_perf.cost.learned_replay import LearnedReplay
 
-    return LearnedReplay(*model_of(cost_model, evaluator, cpu, "--cost-model")), None
+    model, name = model_of(cost_model, evaluator, cpu, "--cost-model")
+    learned = LearnedReplay(model, name)
+    return learned, cpu_of(name) if learned.uses_cpu else None
 
 
 def _extra_rates(rates: Sequence[str], profiles: Sequence[Path]) -> Sequence[str]:

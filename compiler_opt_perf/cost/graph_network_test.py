@@ -53,6 +53,8 @@ def test_numpy_predicts_what_tensorflow_does(codes: list[bytes]) -> None:
     assert np.ptp(expected) > 10
     found, problems = model.predict(codes, CPU, pmu)
     assert not problems and found == pytest.approx(expected, rel=1e-5)
+    # The model is older than the last input.
+    assert model.reads("l1_miss") and not model.reads("failed_forward")
     without, _ = model.predict(codes, CPU)
     assert not np.allclose(found, without, rtol=0.05)
 

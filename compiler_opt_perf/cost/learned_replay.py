@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The evaluator that replays a recorded run with a learned cost model of basic blocks.
 
-A block's cost is its number of executions times its predicted cycles. The model predicts the cycles
-of one of many executions in a row; a factor corrects for the blocks that the run executed before
-(neighbours.py). The model was trained on code without jumps, calls and returns. These divide a
-block into pieces, and cost nothing by themselves.
+A block's cost is its number of executions times its predicted cycles, of one of many executions in
+a row; a factor corrects for the blocks that the run executed before (neighbours.py). The model was
+trained on code without jumps, calls and returns. These divide a block into pieces and cost
+nothing.
 """
 
 import hashlib
@@ -35,7 +35,12 @@ from compiler_opt_perf.blocks.neighbours import (
     read_windows,
     shares,
 )
-from compiler_opt_perf.blocks.profile_inputs import GUESSED, MISPREDICT, ProfileInputs
+from compiler_opt_perf.blocks.profile_inputs import (
+    GUESSED,
+    MISPREDICT,
+    ProfileInputs,
+    block_inputs,
+)
 from compiler_opt_perf.cost.correction import Correction, apply
 from compiler_opt_perf.cost.evaluator import EVALUATORS, UNMAPPED, Context, Cost, CostError
 from compiler_opt_perf.trace.windows import Windows
@@ -125,8 +130,6 @@ class LearnedReplay:
     cpu: str
     correction: Correction | None = None
     unit: str = "cycles"
-    # No CPU file is needed: the model has learned the CPU.
-    uses_cpu: bool = False
     # (code, PMU inputs) -> cycles, or the reason without a prediction. The cache belongs to the
     # evaluator, not to the process: rounding depends on the blocks that are predicted together,
     # and a training's costs must not depend on what a worker did before.
@@ -138,6 +141,11 @@ class LearnedReplay:
     def name(self) -> str:
         """`granite`, `granite-pmu`..."""
         return self.model.config.name
+
+    @property
+    def uses_cpu(self) -> bool:
+        """Whether `mca-pmu` tells the model which loads wait. It has learned the CPU itself."""
+        return self.model.reads("failed_forward")
 
     @property
     def uses_profile(self) -> bool:
@@ -153,14 +161,15 @@ class LearnedReplay:
     def cost(self, objects: Sequence[Path], context: Context) -> Cost:
         """Predicts the cycles of the run; needs its trace and llvm-trace-cost.
 
-        A model with PMU inputs takes them from the context's profile, if there is one. Pieces that
-        the model refuses are charged the mean cycles per instruction of the others.
+        A model with PMU inputs takes them from the context's profile, if there is one. Which loads
+        wait for stores that cannot be forwarded is what `mca-pmu` finds in the samples. Pieces
+        that the model refuses are charged the mean cycles per instruction of the others.
 
         The report is the one of `count`, with `cycles` and `pieces` (docs/reference/formats.md).
 
         Raises the errors of Evaluator.cost, and:
-          CostError: the model refuses all executed code; or the correction is for another model
-            or CPU.
+          CostError: the model refuses all executed code; the correction is for another model or
+            CPU; or the model needs a CPU file.
           LearnedError: the model does not know the CPU.
         """
         if context.tool is None or context.trace is None:
@@ -168,6 +177,9 @@ class LearnedReplay:
         if self.correction is not None:
             self.correction.require(self.name, self.cpu)
         counted = EVALUATORS["count"].cost(objects, context).report
+        simulated = counted
+        if self.uses_cpu:
+            simulated = EVALUATORS["mca-pmu"].cost(objects, context).report
         with tempfile.TemporaryDirectory(prefix="cost-") as folder:
             image = objects[0]
             if len(objects) > 1 or is_object(image):
@@ -179,15 +191,13 @@ class LearnedReplay:
         windows = read_windows(context.trace)
         numbers = numbered(windows, [(block.place, n) for n, block in enumerate(blocks)])
         guesses = _guesses(windows, numbers, len(blocks))
+        # Reports list the same blocks in the same order.
+        waits = [
+            one.get("failed_forwards") for row in simulated["functions"] for one in row["blocks"]
+        ]
         cut = [
-            list(
-                self._cut(
-                    block.code,
-                    None if known is None else known.block_rows(block.address, block.code),
-                    rates,
-                )
-            )
-            for block, rates in zip(blocks, guesses, strict=True)
+            list(self._cut(b.code, block_inputs(known, b.address, b.code, waited), rates))
+            for b, waited, rates in zip(blocks, waits, guesses, strict=True)
         ]
         self._predict({piece.key for cuts in cut for piece in cuts if piece.has_code})
         factors = self._factors(cut, windows, numbers)

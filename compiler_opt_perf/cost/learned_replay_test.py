@@ -36,11 +36,12 @@ from compiler_opt_perf.trace.windows import Windows, write_windows
 SOURCE = Path(__file__).parent / "testdata" / "walks.c"
 NODES = 1 << 14
 L1_MISS, MISPREDICT = PMU_INPUTS.index("l1_miss"), PMU_INPUTS.index("mispredict")
+FAILED_FORWARD = PMU_INPUTS.index("failed_forward")
 
 
-def compiled(output: Path, *options: str) -> Path:
+def compiled(output: Path, *options: str, source: Path = SOURCE) -> Path:
     flags = ["-O2", *PROFILING_FLAGS.split(), *REPLAY_FLAGS, "-fuse-ld=lld", *options]
-    run_command([stock_tool("clang"), *flags, SOURCE, "-o", output], timeout_s=300)
+    run_command([stock_tool("clang"), *flags, source, "-o", output], timeout_s=300)
     return output
 
 
@@ -304,3 +305,46 @@ def test_a_model_with_pmu_inputs_takes_the_profile(
     # What a piece costs does not depend on when it is asked for.
     again = LearnedReplay(evaluator.model, "znver3").cost([binary], context)
     assert again.total == pytest.approx(without.total)
+
+
+@pytest.mark.compiler
+def test_loads_that_wait_for_stores_are_told_to_the_model(
+    toolchain: Toolchain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    binary = compiled(tmp_path / "units", "-Wl,--build-id", source=SOURCE.with_name("units.c"))
+    windows = tmp_path / "run.bbwindows"
+    write_windows(record(binary, [], tmp_path / "run.bbtrace"), 2, windows)
+    codes = [
+        code[one.start : one.end]
+        for name in ("main", "append")
+        for _, code in of_function(binary, name)
+        for one in pieces(code)
+    ]
+    model = untrained(codes)
+    context = Context(tool=toolchain.trace_cost, trace=windows)
+    blind = LearnedReplay(model, "znver3")
+    assert not blind.uses_cpu
+    without = blind.cost([binary], context)
+    model.weights["pmu"][FAILED_FORWARD] = 1
+    evaluator = LearnedReplay(model, "znver3")
+    assert evaluator.uses_cpu
+    with pytest.raises(CostError, match="needs a CPU file"):
+        evaluator.cost([binary], context)
+    shares: dict[bytes, Any] = {}
+    predict = CostModel.predict
+
+    def kept(self: CostModel, codes: Any, cpu: str, pmu: Any = None, executor: Any = None) -> Any:
+        # Blocks that no sample has are unknown.
+        known = ((code, rows) for code, rows in zip(codes, pmu, strict=True) if rows is not None)
+        shares.update((code, rows[:, FAILED_FORWARD]) for code, rows in known)
+        return predict(self, codes, cpu, pmu, executor)
+
+    monkeypatch.setattr(CostModel, "predict", kept)
+    cost = evaluator.cost([binary], replace(context, cpu=cpu_file("znver3")))
+    # movzx eax, word [rsi]: it reads two bytes that main stores one by one.
+    ((_, code),) = of_function(binary, "append")
+    ((load, *others),) = (
+        rows for piece, rows in shares.items() if piece == code[: len(piece)] and len(rows) < 4
+    )
+    assert load == pytest.approx(1, abs=0.01) and np.isnan(others).all()
+    assert cost.parts["append"] != pytest.approx(without.parts["append"], rel=1e-3)
