@@ -58,8 +58,12 @@ class _Accesses:
         last = max((start + size - 1) // _LINE for _, start, size, *_ in self.places)
         return first, last - first + 1
 
-    def stores(self) -> "list[Store]":
-        """The stores of one byte before the block that some of its loads cannot be forwarded."""
+    def stores(self, stays: bool = False) -> list[Store]:
+        """The stores of one byte before the block that cannot be forwarded to some of its loads.
+
+        Args:
+          stays: whether the pointer is the same in the next copy.
+        """
         # Loads of several bytes of which the block writes none before.
         loads = [
             (number, start, size)
@@ -68,7 +72,7 @@ class _Accesses:
             and size > 1
             and not any(
                 writes and first < start + size and start < first + length
-                for _, first, length, _, writes in self.places[:place]
+                for _, first, length, _, writes in self.places[: None if stays else place]
             )
         ]
         touched = {
@@ -265,3 +269,10 @@ def _is_written(uses: _Accesses, offset: int) -> bool:
         writes and start < offset + _POINTER_BYTES and offset < start + size
         for _, start, size, _, writes in uses.places
     )
+
+
+def stack_stores(code: bytes) -> list[Store]:
+    """The possible stores to the stack before the block; none if it moves or copies the pointer."""
+    found = _Analysis(code)
+    uses = found.accesses.get((Register.RSP,), _Accesses(is_more=True))
+    return [] if uses.is_more or Register.RSP in {*found.made, *found.values} else uses.stores(True)

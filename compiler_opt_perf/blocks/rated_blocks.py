@@ -16,7 +16,13 @@ import iced_x86
 from iced_x86 import Register, RegisterExt
 
 from compiler_opt_perf.blocks.block_code import MOST_BYTES, Block, request
-from compiler_opt_perf.blocks.chosen_pointers import READS, ChosenPointer, Store, sources_of
+from compiler_opt_perf.blocks.chosen_pointers import (
+    READS,
+    ChosenPointer,
+    Store,
+    sources_of,
+    stack_stores,
+)
 from compiler_opt_perf.run.seeds import derive_seed
 
 #: Levels in which missing loads find their data, in the order of measure_blocks.c.
@@ -34,8 +40,8 @@ _WINDOW, _LEAST_WINDOW, _FEWEST, _MOST_COPIES = 512, 320, 16, 128
 _STORED = (0x14000FC0).to_bytes(8, "little")
 
 
-def _number(source: ChosenPointer) -> int:
-    return int(RegisterExt.number(cast(Any, source.register)))
+def _number(register: int) -> int:
+    return int(RegisterExt.number(cast(Any, register)))
 
 
 def _listed(source: ChosenPointer) -> bool:
@@ -59,9 +65,7 @@ class _Glue:
     jump: tuple[int, int]
 
 
-def _glue(
-    sources: Sequence[ChosenPointer], store: tuple[ChosenPointer, Store] | None = None
-) -> _Glue:
+def _glue(sources: Sequence[ChosenPointer], store: tuple[int, Store] | None = None) -> _Glue:
     code = b""
     places = []
     for source in sources:
@@ -69,7 +73,7 @@ def _glue(
             places.append((-1, -1))
             continue
         # mov register, [rip + entry of the list]
-        number = _number(source)
+        number = _number(source.register)
         code += bytes([0x48 | number >> 3 << 2, 0x8B, 0x05 | (number & 7) << 3]) + bytes(4)
         places.append((len(code) - 4, len(code)))
     place = -1
@@ -118,17 +122,23 @@ def rated(block: Block, rates: Rates, seed: int) -> Block:
     """
     line, reason = request(block.code)
     sources = sources_of(block.code) if line else []
-    stores = [(source, store) for source in sources for store in source.stores]
-    chosen = None
-    if rates.failed_forward is not None and stores:
-        chosen = stores[seed % len(stores)]
+    # The register of a pointer, and a store through it.
+    stores: list[tuple[int, Store]] = []
+    failed = rates.failed_forward
+    if line and failed is not None:
+        stores = [(source.register, store) for source in sources for store in source.stores]
+        stores += [(Register.RSP, store) for store in stack_stores(block.code)]
+    chosen = stores[seed % len(stores)] if stores else None
+    # All copies have one stack: what one stores, the next ones load.
+    if failed is not None and chosen is not None and chosen[0] == Register.RSP:
+        failed = float(failed >= 0.5)
     glue = _glue(sources, chosen)
     code = glue.code + block.code
     if not reason and len(code) > MOST_BYTES:
         reason = "too long"
-    if not reason and not sources:
+    if not reason and not sources and failed is None:
         reason = NO_SOURCE
-    if not reason and rates.failed_forward is not None and chosen is None:
+    if not reason and failed is not None and chosen is None:
         reason = NO_STORE
     if reason:
         return replace(block, refused=reason)
@@ -136,12 +146,12 @@ def rated(block: Block, rates: Rates, seed: int) -> Block:
     jump = sum(map(_listed, sources)) + (chosen is not None) + 1
     lines = sum(source.lines for source in sources)
     copies = max(_FEWEST, -(-_WINDOW // len(instructions)))
-    copies = min(copies, _MOST_COPIES, _HOT_LINES // (2 * lines))
+    copies = min(copies, _MOST_COPIES, _HOT_LINES // (2 * max(lines, 1)))
     if copies < _FEWEST or copies * len(instructions) < _LEAST_WINDOW:
         return replace(block, refused=TOO_FEW_COPIES)
     cold = round(rates.miss * copies)
     random_jumps = round(2 * rates.mispredict * copies)
-    failing = round((rates.failed_forward or 0) * copies)
+    failing = round((failed or 0) * copies)
     level = LEVELS.index(rates.level) + 1 if cold else 0
     operands = []
     for word in line.split()[1:]:
@@ -150,7 +160,7 @@ def rated(block: Block, rates: Rates, seed: int) -> Block:
     head = f"{level} {copies} {cold} {random_jumps} {seed} {glue.jump[0]}:{glue.jump[1]}"
     described = [
         f"{-1 if source.parent is None else source.parent}:{source.delay:d}:{source.offset}:"
-        f"{place}:{end}:{_number(source)}:{source.first}:{source.lines}"
+        f"{place}:{end}:{_number(source.register)}:{source.first}:{source.lines}"
         for source, (place, end) in zip(sources, glue.places, strict=True)
     ]
     missing = {jump + 1 + number for source in sources for number in source.misses}

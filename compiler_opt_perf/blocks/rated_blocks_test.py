@@ -137,6 +137,22 @@ def test_a_store_before_the_block_makes_loads_fail(
     assert found == places
 
 
+def test_a_store_to_the_stack_fails_in_all_copies_or_in_none() -> None:
+    # mov rax, [rsp]; add rax, rbx: behind mov byte [rsp + 8], 0; cmp byte [rip], 0; jne.
+    block = Block(bytes.fromhex("488b04244801d8"))
+    for rate, share in ((0.0, 0.0), (0.1, 0.0), (0.5, 1.0), (1.0, 1.0)):
+        one = rated(block, Rates("l2", 0, 0, rate), 1)
+        assert one.code.hex() == "c684240800000000" + "803d00000000007500" + block.code.hex()
+        assert dict(one.pmu)["failed_forward"] == (None, 0.0, None, share, None)
+        copies = one.request.split(" / ")[1].split()[1]
+        assert one.request.endswith(f" + {copies if share else 0}:3:7")
+    assert len(list(at_rates([block], [0], [0], 1, [0, 0.1, 0.5, 1]))) == 2
+    # push rax; mov [rsp + 4], ecx, which the next copy loads; lea rcx, [rsp]; mov rax, [rcx].
+    for more in ("50", "894c2404", "488d0c24488b01"):
+        code = block.code + bytes.fromhex(more)
+        assert rated(Block(code), Rates("l2", 0, 0, 1), 1).refused == NO_STORE
+
+
 def test_operands_of_the_instruction_pointer_move_with_what_is_added() -> None:
     # mov rax, [rdi]; mov rcx, [rip + 0x40]
     one = rated(Block(bytes.fromhex("488b07488b0d40000000")), Rates("memory", 1, 0), 1)
