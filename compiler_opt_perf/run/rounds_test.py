@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import itertools
 import random
+from pathlib import Path
 
 import pytest
 
+from compiler_opt_perf.binary.elf import open_elf
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.rounds import LEAST_ROUNDS, layout_flags, paired_change, round_order
 
 
@@ -36,3 +41,28 @@ def test_rounds_are_in_random_order_and_the_same_again() -> None:
 def test_the_first_layout_is_the_programs_own() -> None:
     assert not layout_flags(0)
     assert layout_flags(3) != layout_flags(4)
+
+
+def test_layouts_reorder_functions_that_a_profile_orders(tmp_path: Path) -> None:
+    names = [f"function_{number}" for number in range(8)]
+    lines = [
+        f'.section .text.{name},"ax"\n.globl {name}\n.type {name},@function\n{name}: ret'
+        for name in names
+    ]
+    # What clang writes of each pair of functions that call each other often.
+    lines += [f".cg_profile {one}, {other}, 100" for one, other in itertools.pairwise(names)]
+    source = tmp_path / "functions.s"
+    source.write_text("\n".join([*lines, ""]))
+
+    def order(layout: int) -> list[str]:
+        library = tmp_path / f"{layout}.so"
+        flags = ["-fuse-ld=lld", "-nostdlib", "-shared", *layout_flags(layout)]
+        run_command([stock_tool("clang"), *flags, source, "-o", library], timeout_s=60)
+        with open_elf(library) as file:
+            symbols = list(file.get_section_by_name(".dynsym").iter_symbols())
+        found = {one.name: one["st_value"] for one in symbols if one.name in names}
+        return sorted(names, key=found.__getitem__)
+
+    orders = [order(layout) for layout in range(4)]
+    assert orders[0] == names
+    assert len({tuple(one) for one in orders}) == len(orders)

@@ -164,7 +164,7 @@ class WayFolder:
         program = self.program(built.program)
         folder = self.path / f"layouts-{numbers[0]}"
         targets = [folder / str(number) for number in numbers]
-        inputs = {"program": sha256(program), "layouts": list(numbers)}
+        inputs = {"program": sha256(program), "layouts": [layout_flags(one) for one in numbers]}
 
         def make() -> int:
             shutil.rmtree(folder, ignore_errors=True)
