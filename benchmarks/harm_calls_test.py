@@ -13,6 +13,11 @@ from benchmarks.results import Interval
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.runs import GivenRun, Timed
 
+# Divisions in a chain: runs are long enough to be timed with few instructions to simulate.
+_SHARES = """
+#define SHARE(x) (1 / (1 / (x) + 1))
+#define SHARES(x) SHARE(SHARE(SHARE(SHARE(SHARE(x)))))
+"""
 # Plain inlines `first` into `counted`. Without the counts, the loader takes its call as never
 # executed, and `counted` as a function that mostly returns 0.
 _WORK = """
@@ -30,10 +35,10 @@ int main(int argc, char **argv) {
   volatile double sink = 0;
   int list[2] = {argc, argc};
   int sum = 0;
-  for (int i = 0; i < 12000; ++i) {
+  for (int i = 0; i < 20000; ++i) {
     sum += counted(list);
-    for (int j = 0; j < 1000; ++j)
-      sink = 1 / (1 / (sink + j) + 1);
+    for (int j = 0; j < 200; ++j)
+      sink = SHARES(sink + j);
   }
   printf("%d\\n", sum);
   return 0;
@@ -43,8 +48,8 @@ int main(int argc, char **argv) {
 _SAME = """
 int main(void) {
   volatile double sink = 0;
-  for (int i = 0; i < 12000000; ++i)
-    sink = 1 / (1 / (sink + i) + 1);
+  for (int i = 0; i < 4000000; ++i)
+    sink = SHARES(sink + i);
   return 0;
 }
 """
@@ -76,7 +81,7 @@ def test_programs_whose_code_differs_are_counted_and_timed(
         tree = tmp_path / name
         (tree / "debian").mkdir(parents=True)
         (tree / "debian" / "changelog").write_text(f"{name} (1-2) unstable; urgency=low\n")
-        (tree / "work.c").write_text(text)
+        (tree / "work.c").write_text(_SHARES + text)
     monkeypatch.setattr(forty, "debian_source", lambda package: tmp_path / package)
     folder = tmp_path / "folder"
     folder.mkdir()

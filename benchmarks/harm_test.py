@@ -14,10 +14,12 @@ _WORK = """
 #include <stdio.h>
 #include <stdlib.h>
 static double share(double x) { return 1 / (1 / x + 1); }
+/* Divisions in a chain: the run is long enough to be timed with few instructions to simulate. */
+static double shares(double x) { return share(share(share(share(share(x))))); }
 int main(int argc, char **argv) {
   volatile double sink = 0;
-  for (int i = 0; i < 12000000; ++i)
-    sink = share(sink + i);
+  for (int i = 0; i < 4000000; ++i)
+    sink = shares(sink + i);
   char line[80];
   FILE *file = fopen(argv[1], "r");
   puts(file ? fgets(line, sizeof line, file) : "none");
@@ -74,7 +76,7 @@ def test_programs_are_prepared_and_timed(
     assert programs.caption.startswith("What the runs of plain are like, simulated. Of 1, 0 fetch")
     build_s, instructions, _, mispredicted = programs.rows[0][5:]
     assert isinstance(build_s, float) and build_s > 0
-    assert isinstance(instructions, float) and 100 < instructions < 1000
+    assert isinstance(instructions, float) and 50 < instructions < 500
     assert isinstance(mispredicted, float) and mispredicted < 1
     assert "broken is left out: --build='exit 3': exit status 3" in caplog.text
     built = folder / "work" / "try" / "way-0" / "built.json"

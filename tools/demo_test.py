@@ -8,17 +8,20 @@ import pytest
 
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-# Divisions by a number that the compiler does not know take long: the run is long enough to be
-# timed with few instructions, and so quickly simulated.
+# Divisions in a chain take long: the run is long enough to be timed with few instructions, and so
+# quickly simulated.
 _PROGRAM = """
 #include <cstdio>
 #include <cstdlib>
-static long fold(long a, long b, long divisor) { return (a + b * 12345678901) % divisor; }
+static double share(double x, double whole) { return whole / (whole / x + 1); }
+static double fold(double x, double whole) {
+  return share(share(share(share(share(x, whole), whole), whole), whole), whole);
+}
 int main(int, char **argv) {
-  long sum = 0, divisor = std::atol(argv[1]);
-  for (long i = 0; i < 50000000; ++i)
-    sum = fold(sum, i, divisor);
-  std::printf("%ld\\n", sum);
+  double sum = 0, whole = std::atof(argv[1]);
+  for (int i = 0; i < 6000000; ++i)
+    sum = fold(sum + i, whole);
+  std::printf("%g\\n", sum);
 }
 """
 _RECIPE = """

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.binary.elf import open_elf
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.rounds import LEAST_ROUNDS, layout_flags, paired_change, round_order
@@ -58,10 +57,10 @@ def test_layouts_reorder_functions_that_a_profile_orders(tmp_path: Path) -> None
         library = tmp_path / f"{layout}.so"
         flags = ["-fuse-ld=lld", "-nostdlib", "-shared", *layout_flags(layout)]
         run_command([stock_tool("clang"), *flags, source, "-o", library], timeout_s=60)
-        with open_elf(library) as file:
-            symbols = list(file.get_section_by_name(".dynsym").iter_symbols())
-        found = {one.name: one["st_value"] for one in symbols if one.name in names}
-        return sorted(names, key=found.__getitem__)
+        symbols = run_command(
+            [stock_tool("llvm-nm"), "--dynamic", "--numeric-sort", library]
+        ).stdout
+        return [line.split()[-1] for line in symbols.splitlines() if line.split()[-1] in names]
 
     orders = [order(layout) for layout in range(4)]
     assert orders[0] == names
