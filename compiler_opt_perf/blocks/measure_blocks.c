@@ -26,8 +26,8 @@
  * shall mean. Of a block whose loads miss at a known rate (rated_block.h) there follows " / LEVEL COPIES COLD
  * RANDOM SEED PLACE:END", for each source " PARENT:DELAY:OFFSET:PLACE:END:REGISTER:FIRST:LINES", and " +
  * FAILING:PLACE:DISPLACEMENT" if stores make loads fail. At the end, prints a line for each: "measured
- * CYCLES AGREEING ROUNDS PAGES" or "dropped REASON". The blocks are measured in some rounds; CYCLES are the lowest that recur, of AGREEING of the
- * ROUNDS.
+ * CYCLES AGREEING ROUNDS PAGES" or "dropped REASON". The blocks are measured in some rounds; CYCLES are the
+ * lowest that recur, of AGREEING of the ROUNDS.
  */
 #define _GNU_SOURCE
 
