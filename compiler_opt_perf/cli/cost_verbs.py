@@ -81,10 +81,10 @@ def measure_blocks(
         Sequence[str],
         Flag(
             "with --miss-rates: shares of mispredictions of a jump before the block (0 to 0.5), "
-            "of which one is drawn each time",
+            "of which one is drawn each time; 0, 0.1 and 0.4 if not given",
             type=WORDS,
         ),
-    ] = ("0", "0.1", "0.4"),
+    ] = (),
     failed_forward_rates: Annotated[
         Sequence[str],
         Flag(
@@ -101,10 +101,14 @@ def measure_blocks(
     from compiler_opt_perf.blocks.measure_blocks import BATCH, describe, measure_blocks, sampled
     from compiler_opt_perf.blocks.rated_blocks import at_rates
 
+    others = {"mispredict-rates": mispredict_rates, "failed-forward-rates": failed_forward_rates}
+    for name, given in others.items():
+        if given and not miss_rates:
+            raise UsageError(f"--{name} needs --miss-rates; --miss-rates=0 is for no misses")
     blocks = sampled(distinct(find_blocks(candidates_by_name(candidates))), most, seed)
     if miss_rates:
         misses = _shares(miss_rates, "miss-rates", 1.0)
-        mispredicts = _shares(mispredict_rates, "mispredict-rates", 0.5)
+        mispredicts = _shares(mispredict_rates or ("0", "0.1", "0.4"), "mispredict-rates", 0.5)
         failed: Sequence[float | None] = [None]
         if failed_forward_rates:
             failed = _shares(failed_forward_rates, "failed-forward-rates", 1.0)

@@ -170,3 +170,14 @@ def test_flags_that_contradict_a_run_are_refused(
 ) -> None:
     assert run(["cost", "predict", "--toolchain=mock", *words, "program"]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rates", ("mispredict-rates", "failed-forward-rates"))
+def test_rates_that_need_other_rates_are_refused_alone(
+    rates: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "some.blocks"
+    words = ("cost", "measure-blocks", f"--output={output}", f"--{rates}=0.1", "/bin/true")
+    assert run(words) == 2
+    assert f"--{rates} needs --miss-rates" in capsys.readouterr().err
+    assert not output.exists()
