@@ -19,15 +19,17 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.result import Trial
 from compiler_opt_perf.trial.trial import Request, prepare_ways, try_ways
-from compiler_opt_perf.trial.ways import SPEED
+from compiler_opt_perf.trial.ways import PGO, SPEED
 
 PROGRAMS = {program.name: program for program in read_table().program}
 ROUNDS = 15
 #: A change of time, in percent, from which a slower program is a fault of its way.
 HARM = 3.0
-#: Plain, AutoFDO and the policies.
-WAYS = SPEED[:3]
-_AUTOFDO, _POLICIES = (way.name for way in WAYS[1:])
+#: Plain, AutoFDO, the policies, and builds by counters of an instrumented run.
+WAYS = (*SPEED[:3], *PGO)
+_AUTOFDO, _POLICIES, *_COUNTED = (way.name for way in WAYS[1:])
+#: In the order of tables.
+_COMPARED = (_POLICIES, _AUTOFDO, *_COUNTED)
 _WORST = 10
 _CACHE = CacheGeometry().ll
 _MISPREDICTS = 1.0
@@ -102,7 +104,7 @@ def study(
     Args:
       folder: for inputs, builds and results; what is there is not done again.
       rounds: timed runs of each way.
-      prepare: only builds and profiles, which needs no idle machine; there are no times.
+      prepare: only builds, profiles and links, which needs no idle machine; there are no times.
       table: the programs by name.
     """
     own = [table[name] for name in programs]
@@ -116,8 +118,9 @@ def study(
 
 
 def _prepared(asked: tuple[Request, Path]) -> Facts:
-    """Builds and profiles a program."""
+    """Builds and profiles a program, and links its layouts."""
     prepared = prepare_ways(*asked)
+    prepared.in_layouts(asked[0].rounds)
     assert prepared.profile is not None
     _, plain = prepared.builds[WAYS[0]]
     return _facts(Manifest.load(prepared.profile), plain.seconds)
@@ -148,16 +151,13 @@ def _outcome(trial: Trial) -> Outcome:
 
 
 def time_tables(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> list[Table]:
-    """The worst programs, the sums by half, and all programs."""
-    return [_worst(found, table), _sums(found, table), _all(found, table)]
+    """The worst programs, the sums by half, and all programs: times, and text."""
+    return [_worst(found, table), _sums(found, table), _all(found, table), _texts(found, table)]
 
 
 def _worst(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
     order = sorted(found, key=lambda name: -found[name].changes[_POLICIES][0])[:_WORST]
-    slower = {
-        way: [name for name, one in found.items() if one.is_slower(way)]
-        for way in (_POLICIES, _AUTOFDO)
-    }
+    slower = {way: [name for name, one in found.items() if one.is_slower(way)] for way in _COMPARED}
     told = "; ".join(f"{way}: {', '.join(names) or 'none'}" for way, names in slower.items())
     rows: list[list[Cell]] = [
         [
@@ -167,7 +167,7 @@ def _worst(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
             found[name].changes[_POLICIES],
             found[name].resolution,
             found[name].verdict(_POLICIES),
-            found[name].changes[_AUTOFDO],
+            *(found[name].changes[way] for way in _COMPARED[1:]),
         ]
         for name in order
     ]
@@ -183,7 +183,7 @@ def _worst(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
             "policies": "percent:+1",
             "chance": "percent:1",
             "verdict": "text",
-            "AutoFDO": "percent:+1",
+            **dict.fromkeys(_COMPARED[1:], "percent:+1"),
         },
         rows,
     )
@@ -193,7 +193,7 @@ def _sums(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
     rows: list[list[Cell]] = []
     for half in ("choose", "judge"):
         own = [one for name, one in found.items() if table[name].set == half]
-        for way in (_POLICIES, _AUTOFDO) if own else ():
+        for way in _COMPARED if own else ():
             words = [one.verdict(way) for one in own]
             mean = mean_change([one.changes[way][0] for one in own])
             text = mean_change([one.text[way] for one in own])
@@ -219,29 +219,31 @@ def _sums(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
 
 def _all(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
     rows: list[list[Cell]] = [
-        [
-            name,
-            table[name].set,
-            one.seconds,
-            one.changes[_POLICIES],
-            one.changes[_AUTOFDO],
-            one.text[_POLICIES],
-            one.text[_AUTOFDO],
-        ]
+        [name, table[name].set, one.seconds, *(one.changes[way] for way in _COMPARED)]
         for name, one in sorted(found.items())
     ]
     return Table.of(
         "times",
-        "Change of processor time and of linked text against plain `-O2`, all programs.",
+        "Change of processor time against plain `-O2`, all programs.",
         {
             "program": "text",
             "set": "text",
             "a run": "seconds:2",
-            "policies": "percent:+1",
-            "AutoFDO": "percent:+1",
-            "text, policies": "percent:+1",
-            "text, AutoFDO": "percent:+1",
+            **dict.fromkeys(_COMPARED, "percent:+1"),
         },
+        rows,
+    )
+
+
+def _texts(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
+    rows: list[list[Cell]] = [
+        [name, table[name].set, *(one.text[way] for way in _COMPARED)]
+        for name, one in sorted(found.items())
+    ]
+    return Table.of(
+        "texts",
+        "Change of linked text against plain `-O2`, all programs.",
+        {"program": "text", "set": "text", **dict.fromkeys(_COMPARED, "percent:+1")},
         rows,
     )
 

@@ -90,7 +90,7 @@ def test_programs_are_prepared_and_timed(
     assert found["programs"] == programs
     assert [row[:2] for row in found["times"].rows] == [["work", "judge"]]
     assert [row[:3] for row in found["sums"].rows] == [
-        ["judge", way.name, 1] for way in (harm.WAYS[2], harm.WAYS[1])
+        ["judge", name, 1] for name in ("policies", "AutoFDO", "PGO", "PGO-ThinLTO")
     ]
 
 
@@ -115,12 +115,13 @@ def test_inputs_are_written_once(tmp_path: Path) -> None:
 
 
 def _outcome(policies: Interval, resolution: float = 1.0, same: bool | None = True) -> Outcome:
+    others = ("AutoFDO", "PGO", "PGO-ThinLTO")
     return Outcome(
         seconds=0.5,
         resolution=resolution,
-        changes={"AutoFDO": (-9.0, -10.0, -8.0), "policies": policies},
-        text={"AutoFDO": 1.0, "policies": -1.0},
-        same_output={"AutoFDO": True, "policies": same},
+        changes={**dict.fromkeys(others, (-9.0, -10.0, -8.0)), "policies": policies},
+        text={**dict.fromkeys(others, 1.0), "policies": -1.0},
+        same_output={**dict.fromkeys(others, True), "policies": same},
     )
 
 
@@ -145,7 +146,7 @@ def test_the_worst_come_first_and_those_that_are_harmed_are_named() -> None:
     table = dict.fromkeys(found, _WORKER)
     worst = harm.time_tables(found, table)[0]
     assert [row[0] for row in worst.rows] == ["a", "b"]
-    assert worst.caption.endswith("policies: a; AutoFDO: none.")
+    assert worst.caption.endswith("policies: a; AutoFDO: none; PGO: none; PGO-ThinLTO: none.")
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,7 @@ def try_ways(request: Request, output: Path, *, force: bool = False) -> Trial:
       OSError: a file cannot be read or written.
     """
     with _opened(request, output, force=force) as trial:
-        trial.prepare()
-        return trial.measured()
+        return trial.measured(trial.prepare())
 
 
 @dataclass(frozen=True)
@@ -115,6 +114,18 @@ class Prepared:
 
     profile: Path | None
     builds: Mapping[Way, tuple[WayFolder, Built]]
+
+    def in_layouts(self, rounds: int) -> list[Contender]:
+        """Links the builds in as many layouts as there are rounds, and plain in others at the end.
+
+        Those tell chance by layouts that plain has not had.
+        """
+        contenders = []
+        for way, first in [*((way, 0) for way in self.builds), (PLAIN, rounds)]:
+            folder, built = self.builds[way]
+            layouts = folder.layouts(built, way.name, range(first, first + rounds))
+            contenders.append(Contender(way.name, folder, built, layouts))
+        return contenders
 
 
 def prepare_ways(request: Request, output: Path) -> Prepared:
@@ -246,11 +257,11 @@ class _Trial:
             )
         return manifest
 
-    def measured(self) -> Trial:
+    def measured(self, prepared: Prepared) -> Trial:
         """Counts and times all builds."""
         request = self._request
         counts, meter = self._counts()
-        times = {one.flag: self._timed(one) for one in request.runs}
+        times = {one.flag: self._timed(prepared, one) for one in request.runs}
         runs = []
         for command in request.runs:
             found = times[command.flag]
@@ -315,18 +326,12 @@ class _Trial:
                     progress.advance()
         return found, meter
 
-    def _timed(self, command: GivenRun) -> Timed:
+    def _timed(self, prepared: Prepared, command: GivenRun) -> Timed:
         """Times all ways, and plain in other layouts as the last one."""
-        request = self._request
-        contenders = []
-        # Tells chance by layouts that plain has not had.
-        for way, first in [*((way, 0) for way in request.ways), (PLAIN, request.rounds)]:
-            folder, built = self._folder(way), self._built[way]
-            numbers = range(first, first + request.rounds)
-            layouts = folder.layouts(built, way.name, numbers)
-            contenders.append(Contender(way.name, folder, built, layouts))
+        rounds = self._request.rounds
         path = self._output / f"rounds-{command.flag}.json"
-        return timed(contenders, command, request.rounds, self._processor, path)
+        contenders = prepared.in_layouts(rounds)
+        return timed(contenders, command, rounds, self._processor, path)
 
 
 def _column(times: Timed, number: int) -> list[float]:
