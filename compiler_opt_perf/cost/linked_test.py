@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_opt_perf.cost.linked import linked_text_bytes
+from compiler_opt_perf.cost.linked import folded_functions, linked_text_bytes
 from compiler_opt_perf.cost.size import function_sizes, text_bytes
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
@@ -49,3 +49,37 @@ def test_functions_that_cannot_be_linked_together_are_linked(tmp_path: Path) -> 
     linker = stock_tool("ld.lld")
     assert linked_text_bytes(objects, linker) >= 2 * text_bytes(objects[0])
     assert linked_text_bytes(objects[:1], linker) < linked_text_bytes(objects, linker)
+
+
+def test_functions_of_the_same_code_are_folded(tmp_path: Path) -> None:
+    """As instances of a template for pointers are, in one object or in several."""
+    body = "int n = 0; while (*p) n = n * 31 + (int)*p++; return n ^ *(int *)p;"
+    sources = {
+        "a": f"""
+          template <typename T> struct Sum {{ T *at; Sum(T *p) : at(p) {{ at[0] = at[1]; }} }};
+          template struct Sum<int>;
+          template struct Sum<unsigned>;
+          int first(char *p) {{ {body} }}
+          int other(short *p) {{ {body} }}
+        """,
+        # The address of the last one may be compared.
+        "b": f"int second(char *p) {{ {body} }} int third(char *p) {{ {body} }} "
+        "int (*kept)(char *) = third;",
+    }
+    objects = []
+    for name, text in sources.items():
+        source = tmp_path / f"{name}.cpp"
+        source.write_text(text)
+        objects.append(tmp_path / f"{name}.o")
+        options = ["-Oz", "-ffunction-sections", "-c"]
+        run_command(["clang++-22", *options, source, "-o", objects[-1]])
+    linker = stock_tool("ld.lld")
+    constructors = dict.fromkeys(("_ZN3SumIiEC1EPi", "_ZN3SumIjEC1EPj"), 2)
+    pair = dict.fromkeys(("_Z5firstPc", "_Z6secondPc"), 2)
+    assert folded_functions(objects, linker) == {**constructors, **pair}
+    sizes = function_sizes(objects[0])
+    assert constructors.keys() < sizes.keys()
+    saved = sum(sizes[name] for name in ("_ZN3SumIiEC1EPi", "_Z5firstPc"))
+    folded = linked_text_bytes(objects, linker, fold=True)
+    assert 0 <= linked_text_bytes(objects, linker) - folded - saved < 32
+    assert folded_functions(objects[:1], linker) == constructors

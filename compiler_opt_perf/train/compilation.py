@@ -52,6 +52,7 @@ class Compiler:
       context: the recorded run, for the evaluator.
       traces: the recorded runs by program; with several programs they replace the context's.
       copies: whether the reward counts that linking keeps one copy of a function (COMDAT).
+      folding: whether it counts that linking folds identical functions, too.
       runs: by program, how it is linked and run to be recorded with a candidate in it; with these
         the evaluator replays each candidate's own run instead of a recorded one.
     """
@@ -66,6 +67,7 @@ class Compiler:
     context: Context = dataclasses.field(default_factory=Context)
     traces: Mapping[str, Content] = dataclasses.field(default_factory=dict)
     copies: bool = False
+    folding: bool = False
     runs: Mapping[str, ProgramRun] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -189,10 +191,12 @@ class Default:
 
 @dataclass(frozen=True)
 class DefaultRun:
-    """A compilation with the compiler's own policy: its result, and the bytes of its log."""
+    """A compilation with the compiler's own policy: its result, the bytes of its log, and those of
+    the object file if it is kept."""
 
     default: Default
     log: bytes
+    image: bytes = b""
 
 
 def measure_default(job: Job) -> DefaultRun:
@@ -221,20 +225,33 @@ def measure_default(job: Job) -> DefaultRun:
             job.compiler.compile(job.module, object_file, [])
             costs = reward.measure(object_file)
         digest = hashlib.sha256(log.content).hexdigest()
-        return DefaultRun(Default(costs, len(log.starts), seconds, digest), log.content)
+        default = Default(costs, len(log.starts), seconds, digest)
+        image = object_file.read_bytes() if job.compiler.folding else b""
+        return DefaultRun(default, log.content, image)
 
 
 def keep_default(job: Job, run: DefaultRun) -> None:
-    """Writes the log, and the result as a note beside it. Raises FileWriteError."""
+    """Writes the log, and beside it the object file, and the result as a note.
+
+    Raises:
+      FileWriteError: the disk is full.
+    """
     assert job.log is not None
-    with atomic_write(job.log) as temporary:
-        temporary.write_bytes(run.log)
+    kept = {job.log: run.log, **({object_path(job.log): run.image} if run.image else {})}
+    for path, content in kept.items():
+        with atomic_write(path) as temporary:
+            temporary.write_bytes(content)
     note(record_path(job.log), job.key, Default, run.default)
 
 
 def record_path(log: Path) -> Path:
     """Where `keep_default` keeps the result that belongs to a log."""
     return log.with_suffix(".json")
+
+
+def object_path(log: Path) -> Path:
+    """Where `keep_default` keeps the object file that belongs to a log."""
+    return log.with_suffix(".o")
 
 
 def measure_candidate(job: Job) -> Costs:

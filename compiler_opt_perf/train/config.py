@@ -172,6 +172,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "measured by linking the test programs; for inline-size, with [programs]"
         ),
     ] = False
+    folding: Annotated[
+        bool,
+        Meta(
+            description="with copies: functions whose code is the same, which the linker folds by "
+            "--icf=safe, count as copies of one, and test programs are linked so"
+        ),
+    ] = False
     validation_share: Annotated[
         _Share, Meta(description="of the modules, at least one, by which policies are chosen")
     ] = 0.2
@@ -206,6 +213,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise FieldError("margin", "0: expected cloning as the first stage")
         if self.copies and self.programs is None:
             raise FieldError("copies", "true: expected [programs], whose linked text is measured")
+        if self.folding and not self.copies:
+            raise FieldError("folding", "true: expected copies = true, which it adds to")
 
     @property
     def iterations(self) -> int:

@@ -47,7 +47,8 @@ def linked_size(job: LinkJob) -> tuple[int, int]:
         for module, target in zip(job.modules, objects, strict=True):
             options = [] if job.model is None else problem.development_options(model=job.model)
             job.compiler.compile(module, target, options)
-        return linked_text_bytes(objects, job.linker), sum(map(text_bytes, objects))
+        linked = linked_text_bytes(objects, job.linker, fold=job.compiler.folding)
+        return linked, sum(map(text_bytes, objects))
 
 
 @dataclass(frozen=True)

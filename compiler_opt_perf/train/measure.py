@@ -28,6 +28,7 @@ from compiler_opt_perf.train.compilation import (
     keep_default,
     measure_candidate,
     measure_default,
+    object_path,
     record_path,
 )
 from compiler_opt_perf.train.log import LogError
@@ -100,6 +101,7 @@ def measure_defaults(
     }
     clang = sha256(compiler.clang)
     others = [*problem.extra_rates, *([compiler.reward.name] if compiler.copies else [])]
+    others += ["folding"] if compiler.folding else []
     others += [value or "" for value in (compiler.evaluator_inputs or {}).values()]
     logs = {module.name: folder / f"{module.name}.log" for module in modules}
     found: dict[str, Default | None] = {}
@@ -109,6 +111,8 @@ def measure_defaults(
         key = (clang, problem.name, profiles[module.program], *others)
         key += (*map(sha256, module.inputs), *module.command)
         found[module.name] = read_default(log, key)
+        if compiler.folding and not object_path(log).is_file():
+            found[module.name] = None
         if found[module.name] is None:
             jobs.append(Job(compiler, module, log=log, key=key))
     outcomes = pool.map(

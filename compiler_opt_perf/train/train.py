@@ -35,6 +35,7 @@ from absl import logging
 from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.profiles import Profiles, programs_of
 from compiler_opt_perf.cost.evaluator import Context, Evaluator
+from compiler_opt_perf.cost.linked import folded_functions
 from compiler_opt_perf.policy.encoding import Normalisation, scored_features
 from compiler_opt_perf.policy.export import Policy
 from compiler_opt_perf.policy.network import Network
@@ -47,8 +48,8 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train import result, start
 from compiler_opt_perf.train.ablation import ablated
-from compiler_opt_perf.train.compilation import Compiler
-from compiler_opt_perf.train.config import Config, Programs, require_stages
+from compiler_opt_perf.train.compilation import Compiler, object_path
+from compiler_opt_perf.train.config import Config, require_stages
 from compiler_opt_perf.train.driver import Clock, Training, search
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.folder import TrainingFolder
@@ -112,6 +113,7 @@ def train(
         context=context or Context(),
         traces=traces,
         copies=config.copies,
+        folding=config.folding,
         runs=described(config.runs),
     )
     if evaluator is not None:
@@ -231,7 +233,7 @@ def _prepare(
             "draw it",
             *(name, config.max_decisions, 100 * large[name]),
         )
-    copies, linked = _programs(measured, config.programs) if config.copies else ({}, {})
+    copies, linked = _programs(measured, config, linker) if config.copies else ({}, {})
     folder.claim(inputs)
     return Training(
         *(compiler, folder, config, pool, calls, copies, linked, linker, split, left_out, large),
@@ -241,13 +243,15 @@ def _prepare(
 
 
 def _programs(
-    measured: Sequence[MeasuredModule], split: Programs | None
+    measured: Sequence[MeasuredModule], config: Config, linker: Path
 ) -> tuple[dict[str, dict[str, int]], dict[str, tuple[Module, ...]]]:
     """Counts copies, by program and function; and finds the modules of each test program.
 
     Raises:
       TrainingError: of a program, no module that compiles has anything to decide.
+      CommandError: the linker failed.
     """
+    split = config.programs
     assert split is not None
     programs: dict[str, list[MeasuredModule]] = {}
     for one in measured:
@@ -256,6 +260,10 @@ def _programs(
         name: count_copies(one.default.costs.shared for one in own)
         for name, own in programs.items()
     }
+    for name, own in programs.items() if config.folding else ():
+        folded = folded_functions([object_path(one.log) for one in own], linker)
+        for function, count in folded.items():
+            copies[name][function] = count * copies[name].get(function, 1)
     for name in split.all:
         if not any(one.default.decisions for one in programs.get(name, ())):
             raise TrainingError(

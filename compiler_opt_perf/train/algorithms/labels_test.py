@@ -64,6 +64,7 @@ CONFIG = Config(
     hidden=(8,),
     margin=1.0,
     copies=True,
+    folding=True,
 )
 
 
