@@ -176,7 +176,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bool,
         Meta(
             description="with copies: functions whose code is the same, which the linker folds by "
-            "--icf=safe, count as copies of one, and test programs are linked so"
+            "--icf=safe, count as copies of one; validation and test programs are linked so"
         ),
     ] = False
     validation_share: Annotated[

@@ -6,19 +6,22 @@ A Training has what does not change; a Checkpoint has the state after an iterati
 
 import dataclasses
 import itertools
+import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 from absl import logging
 
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.policy.encoding import scored_features
 from compiler_opt_perf.policy.export import Policy
-from compiler_opt_perf.policy.network import Network
+from compiler_opt_perf.policy.network import Network, to_grid
 from compiler_opt_perf.policy.problem import Problem
+from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.curve import write_curve
 from compiler_opt_perf.run.executor import Executor
 from compiler_opt_perf.run.progress import pace
@@ -29,6 +32,7 @@ from compiler_opt_perf.train.config import ALGORITHMS, Config
 from compiler_opt_perf.train.env import TrainingEnv
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.folder import TrainingFolder
+from compiler_opt_perf.train.linked import LinkJob, ProgramResult, link_programs, mean_change
 from compiler_opt_perf.train.measure import CandidateMeasurer, Measurement, cheapest
 from compiler_opt_perf.train.split import Split
 
@@ -62,7 +66,7 @@ class Training:
       pool: workers that compile.
       calls: how often functions were called, by program and name; weights of their scores.
       copies: by program, in how many of its objects a function is; for rewards that count copies.
-      linked: the modules of each program that is linked for the test; empty if none is.
+      linked: the modules of each program that can be linked; empty if none is.
       linker: ld.lld.
       split: the usable modules.
       left_out: why each other module is not among them, by name.
@@ -255,7 +259,7 @@ def search(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer) -
                 return _sound(run, checkpoint)
             start, before = time.monotonic(), measurer.compilations
             step = algorithm.iterate(checkpoint.state, checkpoint.iteration + 1)
-            measured = validate(run, step.proposals, measurer)
+            measured = _validate(run, step.proposals, measurer)
             step = dataclasses.replace(step, state=algorithm.validated(step.state, measured))
             checkpoint = _next(run, checkpoint, measurer, step, measured)
             _report(run, checkpoint, measurer.compilations - before, time.monotonic() - start)
@@ -263,16 +267,65 @@ def search(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer) -
     return checkpoint
 
 
-def validate(
+def _validate(
     run: Training, proposals: tuple[Proposal, ...], measurer: CandidateMeasurer
 ) -> list[Measurement]:
     """Measures policies on the validation modules; all policies of one network at once."""
     measured: list[Measurement] = []
     for _, group in itertools.groupby(proposals, key=lambda one: id(one.network)):
         own = list(group)
-        weights = [one.weights for one in own]
-        measured += measurer.measure(own[0].network, weights, run.split.validation)
+        measured += validated(run, measurer, own[0].network, [one.weights for one in own])
     return measured
+
+
+def validated(
+    run: Training,
+    measurer: CandidateMeasurer,
+    network: Network,
+    candidates: Sequence[npt.NDArray[Any]],
+    label: str | None = None,
+    *,
+    on_grid: bool = True,
+) -> list[Measurement]:
+    """Measures policies of one network on the validation modules.
+
+    Parts flatter where the linker folds: who inlines one of its copies is credited, even if other
+    objects keep theirs. So the validation programs are linked then.
+
+    Args: as of `CandidateMeasurer.measure`.
+    """
+    if not run.compiler.folding:
+        modules = run.split.validation
+        return measurer.measure(network, candidates, modules, label, on_grid=on_grid)
+    assert run.config.programs is not None
+    names = run.config.programs.validation
+    measured = []
+    for weights in candidates:
+        own = to_grid(weights) if on_grid else weights
+        found, failed = link(run, network, own, names, label or f"{run.problem.name}: validation")
+        # Once by the compiler's own policy, and once by this one.
+        measurer.compilations += 2 * sum(len(run.linked[name]) for name in names)
+        change = mean_change([one.change for one in found])
+        measured.append(Measurement(change, failed, len(names)))
+    return measured
+
+
+def link(
+    run: Training, network: Network, weights: npt.NDArray[Any], names: Sequence[str], label: str
+) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
+    """Links programs with the compiler's own policy and with another; as `link_programs`."""
+    with tempfile.TemporaryDirectory(prefix="policy-") as folder:
+        model = Path(folder) / "model"
+        model.mkdir()
+        write_model(model, network, weights)
+        jobs = {
+            name: (
+                LinkJob(run.compiler, run.linked[name], None, run.linker),
+                LinkJob(run.compiler, run.linked[name], model, run.linker),
+            )
+            for name in names
+        }
+        return link_programs(jobs, run.pool, label)
 
 
 def _next(

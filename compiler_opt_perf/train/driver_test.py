@@ -30,7 +30,9 @@ def make_run(config: Config, folder: Path = Path("t"), split: Split | None = Non
     return Training(
         compiler=cast(
             Any,
-            SimpleNamespace(problem=PROBLEMS["inline-size"], profiles=Profiles(), copies=False),
+            SimpleNamespace(
+                problem=PROBLEMS["inline-size"], profiles=Profiles(), copies=False, folding=False
+            ),
         ),
         folder=TrainingFolder(folder),
         config=config,
@@ -57,8 +59,10 @@ class _Larger:
         candidates: Sequence[Any],
         modules: Sequence[Any],
         label: str | None = None,
+        *,
+        on_grid: bool = True,
     ) -> list[Measurement]:
-        del network, label
+        del network, label, on_grid
         return [Measurement(-float(weights[0]), (), len(modules)) for weights in candidates]
 
 

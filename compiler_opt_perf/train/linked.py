@@ -72,12 +72,13 @@ class ProgramResult:
 
 
 def link_programs(
-    jobs: Mapping[str, tuple[LinkJob, LinkJob]], pool: Executor
+    jobs: Mapping[str, tuple[LinkJob, LinkJob]], pool: Executor, label: str = "test"
 ) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
     """Compiles and links programs with the compiler's own policy and with another.
 
     Args:
       jobs: by program, with the one and with the other.
+      label: shown with the progress.
 
     Returns:
       The results, and the programs on which the compiler fails with the other policy.
@@ -86,7 +87,7 @@ def link_programs(
       TrainingError: it fails with its own, or a program has no code.
     """
     pairs = [job for pair in jobs.values() for job in pair]
-    outcomes = pool.map(linked_size, pairs, label="test")
+    outcomes = pool.map(linked_size, pairs, label=label)
     programs, failed = [], []
     for name, default, policy in zip(jobs, outcomes[::2], outcomes[1::2], strict=True):
         for outcome in (default, policy):

@@ -7,7 +7,6 @@ Nothing that is published depends on time, on the number of workers or on interr
 import contextlib
 import dataclasses
 import json
-import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -20,14 +19,13 @@ from absl import logging
 from compiler_opt_perf.policy import export
 from compiler_opt_perf.policy.export import ModelError, Policy
 from compiler_opt_perf.policy.network import to_grid
-from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.curve import curve_text, write_curve
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.checkpoint import Checkpoint
-from compiler_opt_perf.train.driver import Training
+from compiler_opt_perf.train.driver import Training, link, validated
 from compiler_opt_perf.train.env import default_decisions
-from compiler_opt_perf.train.linked import LinkJob, ProgramResult, link_programs, mean_change
+from compiler_opt_perf.train.linked import ProgramResult, mean_change
 from compiler_opt_perf.train.measure import CandidateMeasurer
 
 #: What stages use besides.
@@ -128,7 +126,9 @@ def final_test(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasure
     """
     programs: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {}
     if run.compiler.copies:
-        found, failed = _link(run, checkpoint, measurer)
+        assert run.config.programs is not None
+        weights, names = to_grid(checkpoint.best), run.config.programs.test
+        found, failed = link(run, run.network(checkpoint), weights, names, "test")
         change = mean_change([one.change for one in found])
         programs = {one.name: (one.linked, one.objects) for one in found}
     else:
@@ -149,24 +149,6 @@ def final_test(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasure
     return checkpoint
 
 
-def _link(
-    run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer
-) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
-    """Links the test programs; as `link_programs`."""
-    with tempfile.TemporaryDirectory(prefix="policy-") as folder:
-        model = Path(folder) / "model"
-        model.mkdir()
-        write_model(model, run.network(checkpoint), to_grid(checkpoint.best))
-        jobs = {
-            name: (
-                LinkJob(run.compiler, modules, None, run.linker),
-                LinkJob(run.compiler, modules, model, run.linker),
-            )
-            for name, modules in run.linked.items()
-        }
-        return link_programs(jobs, run.pool)
-
-
 def _grid_loss(
     run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer
 ) -> dict[str, float]:
@@ -180,7 +162,7 @@ def _grid_loss(
     trained, published = checkpoint.best, to_grid(checkpoint.best)
     label, network = f"{run.problem.name}: validation, weights as trained", run.network(checkpoint)
     modules, config = run.split.validation, run.config
-    (as_trained,) = measurer.measure(network, [trained], modules, label, on_grid=False)
+    (as_trained,) = validated(run, measurer, network, [trained], label, on_grid=False)
     seed = derive_seed(config.seed, "rows")
     inputs, _ = default_decisions(run.compiler, modules, config.rows, seed)
     differing = network.decide(trained, inputs) != network.decide(published, inputs)

@@ -23,7 +23,7 @@ from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.algorithms.cloning import Cloning
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.config import Config
-from compiler_opt_perf.train.driver import Training
+from compiler_opt_perf.train.driver import Training, validated
 from compiler_opt_perf.train.env import default_decisions
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.measure import CandidateMeasurer
@@ -106,7 +106,7 @@ def begin(run: Training) -> tuple[Checkpoint, CandidateMeasurer]:
     change = None
     if not isinstance(run.config.stages[0], Cloning):
         label = f"{run.problem.name}: start"
-        (measured,) = measurer.measure(network, [weights], run.split.validation, label)
+        (measured,) = validated(run, measurer, network, [weights], label)
         if measured.failed:
             raise TrainingError(
                 f"the compiler fails on validation modules ({', '.join(measured.failed)}) with the "

@@ -245,7 +245,7 @@ def _prepare(
 def _programs(
     measured: Sequence[MeasuredModule], config: Config, linker: Path
 ) -> tuple[dict[str, dict[str, int]], dict[str, tuple[Module, ...]]]:
-    """Counts copies, by program and function; and finds the modules of each test program.
+    """Counts copies, by program and function; and finds the modules of each program.
 
     Raises:
       TrainingError: of a program, no module that compiles has anything to decide.
@@ -269,7 +269,7 @@ def _programs(
             raise TrainingError(
                 f"{name}: no module compiles and has anything to decide; leave it out"
             )
-    return copies, {name: tuple(one.module for one in programs[name]) for name in split.test}
+    return copies, {name: tuple(one.module for one in own) for name, own in programs.items()}
 
 
 def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any]:
