@@ -64,7 +64,6 @@ CONFIG = Config(
     hidden=(8,),
     margin=1.0,
     copies=True,
-    folding=True,
 )
 
 
@@ -175,6 +174,21 @@ def test_a_program_without_decisions_leaves_nothing_behind(
     with pytest.raises(TrainingError, match="d: no module compiles and has anything to decide"):
         train(PROBLEM, with_empty, toolchain, Profiles(), output, config)
     assert not output.exists()
+
+
+@pytest.mark.compiler
+def test_where_folding_counts_linked_programs_choose(
+    corpus: Corpus, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    stages = (msgspec.structs.replace(CONFIG.stages[0], iterations=1),)
+    config = msgspec.structs.replace(CONFIG, folding=True, stages=stages)
+    result = train(PROBLEM, corpus, toolchain, Profiles(), tmp_path / "run", config)
+    compiler = dataclasses.replace(Compiler.of(toolchain, PROBLEM), folding=True)
+    modules = tuple(one for one in corpus.modules if one.program == "b")
+    pair = [LinkJob(compiler, modules, model, toolchain.ld_lld) for model in (None, result.policy)]
+    with Pool(2) as pool:
+        (program,), _ = link_programs({"b": (pair[0], pair[1])}, pool)
+    assert result.validation_change == program.change < 0
 
 
 @pytest.mark.compiler
