@@ -102,17 +102,14 @@ def measure_blocks(
     from compiler_opt_perf.blocks.rated_blocks import at_rates
 
     others = {"mispredict-rates": mispredict_rates, "failed-forward-rates": failed_forward_rates}
-    for name, given in others.items():
-        if given and not miss_rates:
-            raise UsageError(f"--{name} needs --miss-rates; --miss-rates=0 is for no misses")
+    if not miss_rates and (alone := [name for name, rates in others.items() if rates]):
+        raise UsageError(f"--{alone[0]} needs --miss-rates; --miss-rates=0 is for no misses")
     blocks = sampled(distinct(find_blocks(candidates_by_name(candidates))), most, seed)
     if miss_rates:
         misses = _shares(miss_rates, "miss-rates", 1.0)
         mispredicts = _shares(mispredict_rates or ("0", "0.1", "0.4"), "mispredict-rates", 0.5)
-        failed: Sequence[float | None] = [None]
-        if failed_forward_rates:
-            failed = _shares(failed_forward_rates, "failed-forward-rates", 1.0)
-        blocks = list(at_rates(blocks, misses, mispredicts, seed, failed))
+        failed = failed_forward_rates and _shares(failed_forward_rates, "failed-forward-rates", 1.0)
+        blocks = list(at_rates(blocks, misses, mispredicts, seed, failed or [None]))
     label = f"measuring {len(blocks):,} blocks, {BATCH} at a time"
     measured = measure_blocks(blocks, output, workers=workers or None, label=label)
     if bhive:

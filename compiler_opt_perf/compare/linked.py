@@ -23,7 +23,6 @@ from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.config import Programs
 from compiler_opt_perf.train.linked import (
     COLUMNS,
-    LinkJob,
     ProgramResult,
     cells,
     link_programs,
@@ -115,12 +114,8 @@ def compare_linked(
     """
     policy = unprofiled_policy(model)
     compiler = Compiler.of(toolchain, policy.network.problem)
-    jobs = {}
-    for name, modules in programs.items():
-        pair = [LinkJob(compiler, tuple(modules), way, toolchain.ld_lld) for way in (None, model)]
-        jobs[name] = (pair[0], pair[1])
     with Pool(workers) as pool:
-        results, failed = link_programs(jobs, pool)
+        ((results, failed),) = link_programs(compiler, programs, [model], toolchain.ld_lld, pool)
     purposes = _purposes(policy.description)
     for one in results:
         if _SEEN[purposes.get(one.name, "")] != "never seen":

@@ -52,7 +52,7 @@ def test_numpy_predicts_what_tensorflow_does(codes: list[bytes]) -> None:
     expected = cycles(model.config, weights, inputs, len(model.cpus), tf).numpy()[:, 0]
     assert np.ptp(expected) > 10
     found, problems = model.predict(codes, CPU, pmu)
-    # Small predictions are differences of larger sums, in float32.
+    # Small predictions are differences of larger sums: float32 errs by up to 1e-5 of them.
     assert not problems and found == pytest.approx(expected, rel=1e-5, abs=1e-5)
     # The model is older than the last input.
     assert model.reads("l1_miss") and not model.reads("failed_forward")

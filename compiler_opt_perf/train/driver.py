@@ -32,7 +32,7 @@ from compiler_opt_perf.train.config import ALGORITHMS, Config
 from compiler_opt_perf.train.env import TrainingEnv
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.folder import TrainingFolder
-from compiler_opt_perf.train.linked import LinkJob, ProgramResult, link_programs, mean_change
+from compiler_opt_perf.train.linked import LinkedResults, link_programs, mean_change
 from compiler_opt_perf.train.measure import CandidateMeasurer, Measurement, cheapest
 from compiler_opt_perf.train.split import Split
 
@@ -299,33 +299,32 @@ def validated(
         return measurer.measure(network, candidates, modules, label, on_grid=on_grid)
     assert run.config.programs is not None
     names = run.config.programs.validation
-    measured = []
-    for weights in candidates:
-        own = to_grid(weights) if on_grid else weights
-        found, failed = link(run, network, own, names, label or f"{run.problem.name}: validation")
-        # Once by the compiler's own policy, and once by this one.
-        measurer.compilations += 2 * sum(len(run.linked[name]) for name in names)
-        change = mean_change([one.change for one in found])
-        measured.append(Measurement(change, failed, len(names)))
-    return measured
+    own = [to_grid(weights) if on_grid else weights for weights in candidates]
+    found = link(run, network, own, names, label or f"{run.problem.name}: validation")
+    # Once by the compiler's own policy, too.
+    measurer.compilations += (1 + len(own)) * sum(len(run.linked[name]) for name in names)
+    return [
+        Measurement(mean_change([one.change for one in results]), failed, len(names))
+        for results, failed in found
+    ]
 
 
 def link(
-    run: Training, network: Network, weights: npt.NDArray[Any], names: Sequence[str], label: str
-) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
-    """Links programs with the compiler's own policy and with another; as `link_programs`."""
-    with tempfile.TemporaryDirectory(prefix="policy-") as folder:
-        model = Path(folder) / "model"
-        model.mkdir()
-        write_model(model, network, weights)
-        jobs = {
-            name: (
-                LinkJob(run.compiler, run.linked[name], None, run.linker),
-                LinkJob(run.compiler, run.linked[name], model, run.linker),
-            )
-            for name in names
-        }
-        return link_programs(jobs, run.pool, label)
+    run: Training,
+    network: Network,
+    candidates: Sequence[npt.NDArray[Any]],
+    names: Sequence[str],
+    label: str,
+) -> list[LinkedResults]:
+    """Links programs with the compiler's own policy and with others; as `link_programs`."""
+    with tempfile.TemporaryDirectory(prefix="policies-") as folder:
+        models = []
+        for number, weights in enumerate(candidates):
+            models.append(Path(folder) / str(number))
+            models[-1].mkdir()
+            write_model(models[-1], network, weights)
+        programs = {name: run.linked[name] for name in names}
+        return link_programs(run.compiler, programs, models, run.linker, run.pool, label)
 
 
 def _next(

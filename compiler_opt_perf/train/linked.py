@@ -11,7 +11,7 @@ from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.cost.linked import linked_text_bytes
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.run.content import Content, Tool
-from compiler_opt_perf.run.executor import Executor
+from compiler_opt_perf.run.executor import Executor, Outcome
 from compiler_opt_perf.train.compilation import Compiler, scratch
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.measure import raise_unless_of_one_compilation
@@ -71,25 +71,51 @@ class ProgramResult:
         return self.linked[1] / self.linked[0] - 1.0
 
 
+#: With a policy: the results, and the programs on which the compiler fails with it.
+LinkedResults = tuple[tuple[ProgramResult, ...], tuple[str, ...]]
+
+
 def link_programs(
-    jobs: Mapping[str, tuple[LinkJob, LinkJob]], pool: Executor, label: str = "test"
-) -> tuple[tuple[ProgramResult, ...], tuple[str, ...]]:
-    """Compiles and links programs with the compiler's own policy and with another.
+    compiler: Compiler,
+    programs: Mapping[str, Sequence[Module]],
+    models: Sequence[Content],
+    linker: Tool,
+    pool: Executor,
+    label: str = "test",
+) -> list[LinkedResults]:
+    """Compiles and links programs with the compiler's own policy, once, and with each of others.
 
     Args:
-      jobs: by program, with the one and with the other.
+      programs: the modules of each.
+      models: directories of the other policies.
+      linker: ld.lld.
       label: shown with the progress.
 
     Returns:
-      The results, and the programs on which the compiler fails with the other policy.
+      For each model, in their order.
 
     Raises:
-      TrainingError: it fails with its own, or a program has no code.
+      TrainingError: the compiler fails with its own, or a program has no code.
     """
-    pairs = [job for pair in jobs.values() for job in pair]
-    outcomes = pool.map(linked_size, pairs, label=label)
+    jobs = [
+        LinkJob(compiler, tuple(modules), model, linker)
+        for model in (None, *models)
+        for modules in programs.values()
+    ]
+    outcomes = pool.map(linked_size, jobs, label=label)
+    names, size = tuple(programs), len(programs)
+    others = [outcomes[size * number :][:size] for number in range(1, len(models) + 1)]
+    return [_compared(names, outcomes[:size], own) for own in others]
+
+
+def _compared(
+    names: Sequence[str],
+    defaults: Sequence[Outcome[tuple[int, int]]],
+    policies: Sequence[Outcome[tuple[int, int]]],
+) -> LinkedResults:
+    """Compares programs by a policy with those by the compiler's own; raises as above."""
     programs, failed = [], []
-    for name, default, policy in zip(jobs, outcomes[::2], outcomes[1::2], strict=True):
+    for name, default, policy in zip(names, defaults, policies, strict=True):
         for outcome in (default, policy):
             if outcome.error is not None:
                 raise_unless_of_one_compilation(outcome.error)

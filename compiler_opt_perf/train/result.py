@@ -128,7 +128,7 @@ def final_test(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasure
     if run.compiler.copies:
         assert run.config.programs is not None
         weights, names = to_grid(checkpoint.best), run.config.programs.test
-        found, failed = link(run, run.network(checkpoint), weights, names, "test")
+        ((found, failed),) = link(run, run.network(checkpoint), [weights], names, "test")
         change = mean_change([one.change for one in found])
         programs = {one.name: (one.linked, one.objects) for one in found}
     else:

@@ -30,7 +30,7 @@ from compiler_opt_perf.train.config import Config, Programs
 from compiler_opt_perf.train.cost_sensitive import TreeSettings
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.label_files import LabelsError, read_labels
-from compiler_opt_perf.train.linked import LinkJob, link_programs, table
+from compiler_opt_perf.train.linked import link_programs, table
 from compiler_opt_perf.train.testing import checkpoint_without_times, kill_and_resume
 from compiler_opt_perf.train.train import train
 
@@ -185,23 +185,24 @@ def test_where_folding_counts_linked_programs_choose(
     result = train(PROBLEM, corpus, toolchain, Profiles(), tmp_path / "run", config)
     compiler = dataclasses.replace(Compiler.of(toolchain, PROBLEM), folding=True)
     modules = tuple(one for one in corpus.modules if one.program == "b")
-    pair = [LinkJob(compiler, modules, model, toolchain.ld_lld) for model in (None, result.policy)]
+    programs, linker = {"b": modules}, toolchain.ld_lld
     with Pool(2) as pool:
-        (program,), _ = link_programs({"b": (pair[0], pair[1])}, pool)
+        ((found, _),) = link_programs(compiler, programs, [result.policy], linker, pool)
+    (program,) = found
     assert result.validation_change == program.change < 0
 
 
 @pytest.mark.compiler
 def test_programs_without_code_are_refused(toolchain: Toolchain) -> None:
     """Sizes are compared as ratios."""
-    job = LinkJob(Compiler.of(toolchain, PROBLEM), (), None, toolchain.ld_lld)
+    compiler, linker = Compiler.of(toolchain, PROBLEM), toolchain.ld_lld
 
     class Linked(Pool):
         def map(self, *_: Any, **__: Any) -> list[Any]:
             return [Outcome((0, 0), None)] * 2
 
     with pytest.raises(TrainingError, match="^p: has no code to compare; leave it out"):
-        link_programs({"p": (job, job)}, Linked())
+        link_programs(compiler, {"p": ()}, [Path("model")], linker, Linked())
 
 
 @pytest.mark.compiler
