@@ -45,6 +45,8 @@ WIDE_SUITES = (
     "CodeGen/MIR/X86",
     "CodeGen/X86/GlobalISel",
     "Transforms/Inline",
+    "Transforms/LoopUnroll",
+    "Transforms/LoopVectorize",
     "Transforms/SampleProfile",
     "tools/llvm-profgen",
 )
