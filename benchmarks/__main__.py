@@ -84,7 +84,7 @@ def _benchmark(
             words = ["python", "-m", "benchmarks", *sys.argv[1:]]
             command = shlex.join(words)
             picture = plot and plot.of_known(tables)
-            found = results.measured_now(name, question, command, tables, picture)
+            found = results.measured_now(path.stem, question, command, tables, picture)
             results.write(found, path)
             for table in tables:
                 print(f"{table.caption}\n\n{table.markdown()}")
@@ -164,24 +164,34 @@ def _harm(
 
 
 @_benchmark(
-    "harm-calls",
-    "The programs of `harm` by AutoFDO with counts of calls once inlined. An hour, times idle.",
-    "What does AutoFDO gain by counting calls that were inlined in the profiled program?",
+    "patch",
+    "The programs of `harm` by AutoFDO and PGO, before a patch and with it. Hours, times idle.",
+    "What does a patch of the compiler change in forty programs?",
     results.Plot("sums", ["instructions", "time"]),
     "bench-harm",
 )
-@_only("harm_calls")
+@_only("patch")
+@click.option(
+    "--earlier",
+    type=ToolchainFolder(),
+    required=True,
+    help="The tools before the patch; builds of `harm` by them are used.",
+)
 @click.option("--rounds", type=click.IntRange(6), default=15, show_default=True, help="Timed runs.")
 @click.option("--prepare", is_flag=True, help="All but the times, on a machine that is not idle.")
 @_TOOLCHAIN
-def _harm_calls(
-    folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
+def _patch(
+    folder: Path,
+    only: list[str] | None,
+    earlier: Toolchain,
+    rounds: int,
+    prepare: bool,
+    toolchain: Toolchain,
 ) -> list[results.Table]:
-    from benchmarks import harm_calls
+    from benchmarks import patch
 
-    return harm_calls.study(
-        only or tuple(harm_calls.PROGRAMS), folder, toolchain, rounds=rounds, prepare=prepare
-    )
+    names = only or tuple(patch.PROGRAMS)
+    return patch.study(names, folder, toolchain, earlier, rounds=rounds, prepare=prepare)
 
 
 @_benchmark(

@@ -16,18 +16,22 @@ from benchmarks.results import Cell, Interval, Table
 from compiler_opt_perf.profile.callgrind import CacheGeometry
 from compiler_opt_perf.profile.manifest import Manifest
 from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.rounds import paired_change
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.result import Trial
 from compiler_opt_perf.trial.trial import Request, prepare_ways, try_ways
-from compiler_opt_perf.trial.ways import PGO, SPEED
+from compiler_opt_perf.trial.ways import LEVELS, PGO, SMALL_COLD, SPEED
 
 PROGRAMS = {program.name: program for program in read_table().program}
 ROUNDS = 15
 #: A change of time, in percent, from which a slower program is a fault of its way.
 HARM = 3.0
-#: Plain, AutoFDO, the policies, and builds by counters of an instrumented run.
-WAYS = (*SPEED[:3], *PGO)
-_AUTOFDO, _POLICIES, *_COUNTED = (way.name for way in WAYS[1:])
+#: Plain, AutoFDO, the policies, builds by counters of an instrumented run; the builds by a profile
+#: with what is cold compiled for size; everything for size.
+WAYS = (*SPEED[:3], *PGO, *SMALL_COLD.values(), *LEVELS)
+_AUTOFDO, _POLICIES, *_COUNTED = (way.name for way in (*SPEED[1:3], *PGO))
+#: By the name of a way with small cold code, the one without.
+_SMALL = {small.name: way.name for way, small in SMALL_COLD.items()}
 #: In the order of tables.
 _COMPARED = (_POLICIES, _AUTOFDO, *_COUNTED)
 _WORST = 10
@@ -63,14 +67,18 @@ class Outcome(msgspec.Struct, frozen=True):
       seconds: of a run of plain.
       resolution: what plain in other layouts does.
       changes: of time against plain, with its 95% interval, by way.
+      small: the same for a way with small cold code against the one without.
       text: change of the machine code's bytes, by way.
+      file: change of the stripped file's bytes, by way.
       same_output: by way, whether it prints what plain does; None if plain's output varies.
     """
 
     seconds: float
     resolution: float
     changes: dict[str, Interval]
+    small: dict[str, Interval]
     text: dict[str, float]
+    file: dict[str, float]
     same_output: dict[str, bool | None]
 
     def is_slower(self, way: str) -> bool:
@@ -141,18 +149,27 @@ def _facts(manifest: Manifest, build_s: float) -> Facts:
 
 def _outcome(trial: Trial) -> Outcome:
     plain, *others = trial.ways
+    rounds = {way.name: way.runs[0].round_seconds for way in others}
     return Outcome(
         plain.runs[0].seconds,
         100 * trial.runs[0].resolution,
         {way.name: measured(way.runs[0].time_change) for way in others},
+        {
+            small: measured(paired_change(rounds[small], rounds[way]))
+            for small, way in _SMALL.items()
+        },
         {way.name: 100 * way.text_change for way in others},
+        {way.name: 100 * way.file_change for way in others},
         {way.name: way.runs[0].same_output for way in others},
     )
 
 
 def time_tables(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> list[Table]:
-    """The worst programs, the sums by half, and all programs: times, and text."""
-    return [_worst(found, table), _sums(found, table), _all(found, table), _texts(found, table)]
+    """The worst programs, the sums by half, and all programs: times, text, small cold code."""
+    return [
+        *(_worst(found, table), _sums(found, table), _all(found, table), _texts(found, table)),
+        *(_small_sums(found), _small_programs(found)),
+    ]
 
 
 def _worst(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
@@ -246,6 +263,74 @@ def _texts(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
         {"program": "text", "set": "text", **dict.fromkeys(_COMPARED, "percent:+1")},
         rows,
     )
+
+
+def _small_sums(found: Mapping[str, Outcome]) -> Table:
+    rows: list[list[Cell]] = []
+    own = found.values()
+    profiled = (one for small, way in _SMALL.items() for one in (way, small))
+    for way in (*(level.name for level in LEVELS), *profiled):
+        base = _SMALL.get(way)
+        beside: list[Cell] = [None] * 4
+        if base is not None:
+            changes = [one.small[way] for one in own]
+            beside = [
+                mean_change([change[0] for change in changes]),
+                sum(high < 0 for _, _, high in changes),
+                sum(low > 0 for _, low, _ in changes),
+                mean_change([_ratio(one.text[way], one.text[base]) for one in own]),
+            ]
+        rows.append(
+            [
+                way,
+                mean_change([one.changes[way][0] for one in own]),
+                mean_change([one.text[way] for one in own]),
+                mean_change([one.file[way] for one in own]),
+                *beside,
+            ]
+        )
+    return Table.of(
+        "small-sums",
+        f"Geometric means of {len(found)} programs against plain `-O2`; of small cold code against "
+        "the same build without it, too, with the programs whose interval leaves out zero.",
+        {
+            "build": "text",
+            "time": "percent:+1",
+            "text": "percent:+1",
+            "file": "percent:+1",
+            "time, to without": "percent:+1",
+            "faster": "integer",
+            "slower": "integer",
+            "text, to without": "percent:+1",
+        },
+        rows,
+    )
+
+
+def _small_programs(found: Mapping[str, Outcome]) -> Table:
+    rows: list[list[Cell]] = [
+        [
+            name,
+            *(one.small[way] for way in _SMALL),
+            *(_ratio(one.text[way], one.text[base]) for way, base in _SMALL.items()),
+        ]
+        for name, one in sorted(found.items())
+    ]
+    return Table.of(
+        "small-programs",
+        "What small cold code changes in a build: processor time and linked text.",
+        {
+            "program": "text",
+            **{f"time, {way}": "percent:+1" for way in _SMALL.values()},
+            **{f"text, {way}": "percent:+1" for way in _SMALL.values()},
+        },
+        rows,
+    )
+
+
+def _ratio(change: float, base: float) -> float:
+    """A change in percent against another build, of both builds' changes against plain."""
+    return round(100 * ((100 + change) / (100 + base) - 1), 4)
 
 
 def _programs(facts: Mapping[str, Facts], table: Mapping[str, Program]) -> Table:

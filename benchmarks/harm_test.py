@@ -9,6 +9,7 @@ from benchmarks.programs import forty
 from benchmarks.programs.forty import Made, Program
 from benchmarks.results import Interval
 from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.trial.ways import SMALL_COLD
 
 _WORK = """
 #include <stdio.h>
@@ -92,6 +93,8 @@ def test_programs_are_prepared_and_timed(
     assert [row[:3] for row in found["sums"].rows] == [
         ["judge", name, 1] for name in ("policies", "AutoFDO", "PGO", "PGO-ThinLTO")
     ]
+    (row,) = found["small-programs"].rows
+    assert row[0] == "work" and all(isinstance(cell, tuple) for cell in row[1:4])
 
 
 def test_another_version_of_a_source_is_told(
@@ -115,12 +118,15 @@ def test_inputs_are_written_once(tmp_path: Path) -> None:
 
 
 def _outcome(policies: Interval, resolution: float = 1.0, same: bool | None = True) -> Outcome:
-    others = ("AutoFDO", "PGO", "PGO-ThinLTO")
+    others = [way.name for way in harm.WAYS[1:]]
+    small = [way.name for way in SMALL_COLD.values()]
     return Outcome(
         seconds=0.5,
         resolution=resolution,
         changes={**dict.fromkeys(others, (-9.0, -10.0, -8.0)), "policies": policies},
-        text={**dict.fromkeys(others, 1.0), "policies": -1.0},
+        small={**dict.fromkeys(small, (0.5, -0.5, 1.0)), small[0]: (1.5, 0.5, 2.0)},
+        text={**dict.fromkeys(others, 1.0), **dict.fromkeys(small, -4.05), "policies": -1.0},
+        file=dict.fromkeys(others, -2.0),
         same_output={**dict.fromkeys(others, True), "policies": same},
     )
 
@@ -147,6 +153,19 @@ def test_the_worst_come_first_and_those_that_are_harmed_are_named() -> None:
     worst = harm.time_tables(found, table)[0]
     assert [row[0] for row in worst.rows] == ["a", "b"]
     assert worst.caption.endswith("policies: a; AutoFDO: none; PGO: none; PGO-ThinLTO: none.")
+
+
+def test_small_cold_code_is_compared_with_the_same_build_without_it() -> None:
+    outcome = _outcome((-1.0, -2.0, 1.0))
+    *_, sums, programs = harm.time_tables(
+        {"a": outcome, "b": outcome}, {"a": _WORKER, "b": _WORKER}
+    )
+    rows = {str(row[0]): row[1:] for row in sums.rows}
+    assert rows["Oz"] == [-9.0, 1.0, -2.0, None, None, None, None]
+    assert rows["AutoFDO-small-cold"] == [-9.0, -4.05, -2.0, 1.5, 0, 2, -5.0]
+    assert rows["PGO-small-cold"][3:] == [0.5, 0, 0, -5.0]
+    unresolved = (0.5, -0.5, 1.0)
+    assert programs.rows[0] == ["a", (1.5, 0.5, 2.0), unresolved, unresolved, -5.0, -5.0, -5.0]
 
 
 @pytest.mark.parametrize(

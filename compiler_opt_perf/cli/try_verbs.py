@@ -36,6 +36,9 @@ def try_program(
     ] = None,
     size: Annotated[bool, Flag("compare sizes at -Oz, instead of times at -O2")] = False,
     pgo: Annotated[bool, Flag("try PGO, with ThinLTO and without, too")] = False,
+    small_cold: Annotated[
+        bool, Flag("try AutoFDO and PGO with cold code compiled for size, too")
+    ] = False,
     thinlto: Annotated[bool, Flag("with --size: try all with ThinLTO, too")] = False,
     rounds: Annotated[
         int, Flag("timed rounds: more of them tell smaller changes", low=LEAST_ROUNDS)
@@ -59,6 +62,8 @@ def try_program(
         raise UsageError("without --run, give --binary=PATH, and no --run2")
     if size and pgo:
         raise UsageError("--pgo is for speed and --size for size: give one of them")
+    if size and small_cold:
+        raise UsageError("--small-cold is for builds by a profile: leave out --size")
     if thinlto and not size:
         raise UsageError("--thinlto needs --size; for speed, --pgo tries ThinLTO")
     import msgspec
@@ -68,7 +73,7 @@ def try_program(
     from compiler_opt_perf.trial.result import describe
     from compiler_opt_perf.trial.runs import GivenRun
     from compiler_opt_perf.trial.trial import Request, try_ways
-    from compiler_opt_perf.trial.ways import PGO, SIZE, SIZE_THINLTO, SPEED
+    from compiler_opt_perf.trial.ways import PGO, SIZE, SIZE_THINLTO, SPEED, with_small_cold
 
     inline = inline_model or _MODELS / ("inline-size" if size else "inline-speed")
     evict = evict_model if size else evict_model or _MODELS / "regalloc-evict"
@@ -76,7 +81,9 @@ def try_program(
         "inline-size": required_model_folder(inline, "--inline-model"),
         "regalloc-evict": model_folder(evict, "--evict-model"),
     }
-    ways = (*SIZE, *SIZE_THINLTO * thinlto) if size else (*SPEED, *PGO * pgo)
+    ways = [*SIZE, *SIZE_THINLTO * thinlto] if size else [*SPEED, *PGO * pgo]
+    if small_cold:
+        ways = with_small_cold(ways)
     source = source.absolute()
     if not source.is_dir():
         raise UsageError(f"--source={source}: no such folder")

@@ -11,6 +11,10 @@ from compiler_opt_perf.cli.main import run
         ("--size", "without --run, give --binary=PATH, and no --run2"),
         ("--size --binary=a --run2=./a", "without --run, give --binary=PATH, and no --run2"),
         ("--run=./a --size --pgo", "--pgo is for speed and --size for size: give one of them"),
+        (
+            "--run=./a --size --small-cold",
+            "--small-cold is for builds by a profile: leave out --size",
+        ),
         ("--run=./a --thinlto", "--thinlto needs --size; for speed, --pgo tries ThinLTO"),
         ("--run=./a --source=no", "no: no such folder"),
         ("--run=./a --rounds=5", "5 is not in the range x>=6"),

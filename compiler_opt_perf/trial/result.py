@@ -29,6 +29,7 @@ class WayRun(msgspec.Struct, frozen=True):
       seconds: median processor time.
       time_change: against plain.
       same_output: whether the standard output is plain's; None if plain's varies.
+      round_seconds: processor time in each round, by which any two ways can be compared.
     """
 
     instructions: int | None
@@ -36,6 +37,7 @@ class WayRun(msgspec.Struct, frozen=True):
     seconds: float
     time_change: TimeChange
     same_output: bool | None
+    round_seconds: list[float] = []
 
 
 class WayResult(msgspec.Struct, frozen=True):

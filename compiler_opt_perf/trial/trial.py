@@ -2,6 +2,7 @@
 """Tries the ways to compile a user's program: builds, profiles, counts, times, judges."""
 
 import contextlib
+import dataclasses
 import os
 import shutil
 import statistics
@@ -40,12 +41,21 @@ from compiler_opt_perf.trial.runs import (
     profiled,
     timed,
 )
-from compiler_opt_perf.trial.ways import PGO, PLAIN, SIZE, SIZE_THINLTO, SPEED, Way
+from compiler_opt_perf.trial.ways import (
+    LEVELS,
+    PGO,
+    PLAIN,
+    SIZE,
+    SIZE_THINLTO,
+    SMALL_COLD,
+    SPEED,
+    Way,
+)
 
 _LOCK = "try.lock"
 _INSTRUMENTED = Way("instrumented")
 # A way's number is its folder's name.
-_FOLDERS = (*SPEED, *PGO, _INSTRUMENTED, *SIZE[1:], *SIZE_THINLTO)
+_FOLDERS = (*SPEED, *PGO, _INSTRUMENTED, *SIZE[1:], *SIZE_THINLTO, *SMALL_COLD.values(), *LEVELS)
 # QEMU and the simulator are about so many times as slow as the program.
 _COUNTED_SLOWER = 20
 _PROFILED_SLOWER = 100
@@ -109,10 +119,12 @@ class Prepared:
 
     Attributes:
       profile: the manifest of plain's PMU profile; None if no way needs one.
+      counters: of an instrumented run; None if no way needs them.
       builds: by way, its folder and what was built there.
     """
 
     profile: Path | None
+    counters: Path | None
     builds: Mapping[Way, tuple[WayFolder, Built]]
 
     def in_layouts(self, rounds: int) -> list[Contender]:
@@ -189,12 +201,15 @@ class _Trial:
         for way in request.ways[1:]:
             flags = way.flags(request.toolchain, request.models, profile, counters)
             self._build(way, flags)
-        return Prepared(
-            profile, {way: (self._folder(way), self._built[way]) for way in request.ways}
-        )
+        builds = {way: (self._folder(way), self._built[way]) for way in request.ways}
+        return Prepared(profile, counters, builds)
 
     def _folder(self, way: Way) -> WayFolder:
         return WayFolder(self._output / f"way-{_FOLDERS.index(way)}")
+
+    def _project(self, way: Way) -> Project:
+        project = self._request.project
+        return dataclasses.replace(project, level=way.level or project.level)
 
     def _configuration(self, way: Way) -> Path:
         return self._output / f"{way.name}.cfg"
@@ -205,7 +220,8 @@ class _Trial:
             logging.warning("%s: %s", way.name, warning)
         folder = self._folder(way)
         program = self._built[PLAIN].program if self._built else request.program
-        self._built[way] = folder.build(request.project, way.name, flags, self._clang, program)
+        project = self._project(way)
+        self._built[way] = folder.build(project, way.name, flags, self._clang, program)
         write_text(self._configuration(way), flags.configuration())
         self._left -= 1
         if self._left:
@@ -277,7 +293,7 @@ class _Trial:
             ways.append(
                 WayResult(
                     way.name,
-                    f"{request.project.level} --config={self._configuration(way)}",
+                    f"{self._project(way).level} --config={self._configuration(way)}",
                     str(self._program(way)),
                     text,
                     text / plain_text - 1,
@@ -348,4 +364,5 @@ def _way_run(times: Timed, number: int, counts: Sequence[int | None]) -> WayRun:
         seconds=statistics.median(seconds),
         time_change=paired_change(seconds, _column(times, 0)),
         same_output=times.outputs[number] == plain if len(plain) == 1 else None,
+        round_seconds=seconds,
     )

@@ -17,7 +17,7 @@ from compiler_opt_perf.trial.build import Built, Project, WayFolder
 from compiler_opt_perf.trial.errors import TrialError
 from compiler_opt_perf.trial.runs import GivenRun
 from compiler_opt_perf.trial.trial import Request, prepare_ways, try_ways
-from compiler_opt_perf.trial.ways import PGO, PLAIN, SIZE, SIZE_THINLTO, SPEED, Way
+from compiler_opt_perf.trial.ways import PGO, PLAIN, SIZE, SIZE_THINLTO, SPEED, Way, with_small_cold
 
 _PIXELS = REPO_ROOT / "docs" / "testdata" / "trial"
 _MODELS = REPO_ROOT / "models"
@@ -31,8 +31,17 @@ _WORK = """
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
+/* Never called. */
+__attribute__((noinline)) long rare(char **argv, int count) {
+  long sum = 0;
+  for (int i = 0; i < count; ++i)
+    sum += argv[0][i] * i;
+  return sum;
+}
 int main(int argc, char **argv) {
   volatile double sink = 0;
+  if (argc > 9)
+    return rare(argv, argc);
   for (int round = atoi(argv[1]); round > 0; --round)
     for (int i = 0; i < 1000000; ++i)
       sink = 1 / (1 / (sink + i) + 1);
@@ -169,18 +178,27 @@ def test_tries_programs_of_several_build_systems(
 @pytest.mark.usefixtures("short_runs")
 @pytest.mark.long(70)
 @pytest.mark.compiler
-def test_counters_of_an_instrumented_run_are_used(
+def test_counters_of_an_instrumented_run_are_used_and_cold_code_is_made_small(
     tree: Path, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     build = "cc work.c -o work"
-    request = _request(toolchain, tree, build, "./work 3", ways=(PLAIN, *PGO))
+    ways = with_small_cold((PLAIN, SPEED[1], *PGO))
+    request = _request(toolchain, tree, build, "./work 3", ways=ways)
     trial = try_ways(request, tmp_path / "out")
-    assert [way.name for way in trial.ways] == ["plain", "PGO", "PGO-ThinLTO"]
+    names = ("AutoFDO", "PGO", "PGO-ThinLTO")
+    expected = [name for way in names for name in (f"{way}-small-cold", way)]
+    assert [way.name for way in trial.ways] == ["plain", *expected]
     assert (tmp_path / "out/way-6/counters.profdata").is_file()
     # It prints where it is, which is another folder for each build.
     assert all(way.runs[0].same_output for way in trial.ways)
-    configuration = (tmp_path / "out/PGO-ThinLTO.cfg").read_text()
+    configuration = (tmp_path / "out/PGO-ThinLTO-small-cold.cfg").read_text()
     assert "-fprofile-use=" in configuration and "-flto=thin" in configuration
+    # For the compiler, and for the linker.
+    assert configuration.count("-enable-machine-outliner=optimistic-pgo") == 2
+    text = {way.name: way.text_bytes for way in trial.ways}
+    # AutoFDO alone vectorises what it has no samples of; PGO knows that it never ran.
+    assert text["AutoFDO-small-cold"] < text["AutoFDO"] - 100
+    assert text["PGO-small-cold"] < text["PGO"]
 
 
 @pytest.mark.usefixtures("short_runs")

@@ -2,7 +2,7 @@
 """The ways to compile a program that are tried, and the flags of each."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,11 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 _OUTLINER = ("-enable-machine-outliner",)
 # As in builds of the Linux kernel and of Android; the default is 100 instructions.
 _FEW_IMPORTS = ("-import-instr-limit=5",)
+# Of functions that the profile knows cold, and of blocks.
+_SMALL_FUNCTIONS = ("-mllvm", "-pgo-cold-func-opt=minsize")
+_SMALL_BLOCKS = ("-enable-machine-outliner=optimistic-pgo",)
+# A PMU profile counts all executions, so that a function without any did not run.
+_ALL_SAMPLED = ("-fprofile-sample-accurate",)
 
 
 @dataclass(frozen=True)
@@ -30,6 +35,8 @@ class Way:
       thinlto: the program is linked by ThinLTO.
       few_imports: ThinLTO copies only the smallest functions into other modules.
       outliner: the machine outliner moves repeated instructions into functions.
+      small_cold: what the profile knows cold is compiled for size, and outlined.
+      level: of optimisation; None for the project's.
     """
 
     name: str
@@ -39,6 +46,8 @@ class Way:
     thinlto: bool = False
     few_imports: bool = False
     outliner: bool = False
+    small_cold: bool = False
+    level: str | None = None
 
     def flags(
         self,
@@ -67,8 +76,18 @@ class Way:
         if self.thinlto:
             words = (*flags.profile_words, "-flto=thin")
             flags = dataclasses.replace(flags, profile_words=words)
-        options = (*_FEW_IMPORTS * self.few_imports, *_OUTLINER * self.outliner)
-        return dataclasses.replace(flags, options=(*flags.options, *options))
+        words = (
+            *flags.profile_words,
+            *_SMALL_FUNCTIONS * self.small_cold,
+            *_ALL_SAMPLED * (self.small_cold and self.autofdo),
+        )
+        options = (
+            *flags.options,
+            *_FEW_IMPORTS * self.few_imports,
+            *_OUTLINER * self.outliner,
+            *_SMALL_BLOCKS * self.small_cold,
+        )
+        return dataclasses.replace(flags, options=options, profile_words=words)
 
 
 #: What all others are compared with.
@@ -80,6 +99,13 @@ SPEED = (
     Way("both", autofdo=True, policies=True),
 )
 PGO = (Way("PGO", counted=True), Way("PGO-ThinLTO", counted=True, thinlto=True))
+#: By a way with a profile, the same with small cold code.
+SMALL_COLD = {
+    way: dataclasses.replace(way, name=f"{way.name}-small-cold", small_cold=True)
+    for way in (SPEED[1], *PGO)
+}
+#: Without a profile, everything for size.
+LEVELS = (Way("Os", level="-Os"), Way("Oz", level="-Oz"))
 SIZE = (
     PLAIN,
     Way("inline-size", policies=True),
@@ -95,3 +121,16 @@ SIZE_THINLTO = tuple(
     )
     for way in SIZE
 )
+
+
+def with_small_cold(ways: Sequence[Way]) -> list[Way]:
+    """The ways, and before each the same with small cold code, where there is that.
+
+    So it is taken where time does not tell the two apart.
+    """
+    found = []
+    for way in ways:
+        if way in SMALL_COLD:
+            found.append(SMALL_COLD[way])
+        found.append(way)
+    return found

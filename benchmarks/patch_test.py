@@ -1,17 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
+import functools
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
-from benchmarks import harm_calls
+from benchmarks import patch
 from benchmarks.common import BenchmarkError
-from benchmarks.harm_calls import Case, Outcome
+from benchmarks.patch import Case, Outcome
 from benchmarks.programs import forty
 from benchmarks.programs.forty import Program
 from benchmarks.results import Interval
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.runs import GivenRun, Timed
+from compiler_opt_perf.trial.ways import SPEED
 
 # Divisions in a chain: runs are long enough to be timed with few instructions to simulate.
 _SHARES = """
@@ -72,6 +75,19 @@ def _program(name: str, half: Literal["choose", "judge"]) -> Program:
 _TABLE = {"calls": _program("calls", "judge"), "same": _program("same", "choose")}
 
 
+def _without_counts(toolchain: Toolchain, folder: Path) -> Toolchain:
+    """The tools without a patch: scripts that switch it off."""
+    folder.mkdir()
+    for name in ("clang", "clang++"):
+        script = folder / name
+        script.write_text(
+            f'#!/bin/sh\nexec {toolchain.clang.with_name(name)} "$@" '
+            "-mllvm -sample-profile-count-uninlined-calls=false\n"
+        )
+        script.chmod(0o755)
+    return dataclasses.replace(toolchain, clang=folder / "clang")
+
+
 @pytest.mark.long(40)
 @pytest.mark.compiler
 def test_programs_whose_code_differs_are_counted_and_timed(
@@ -85,16 +101,24 @@ def test_programs_whose_code_differs_are_counted_and_timed(
     monkeypatch.setattr(forty, "debian_source", lambda package: tmp_path / package)
     folder = tmp_path / "folder"
     folder.mkdir()
-    sums, programs = harm_calls.study(
-        tuple(_TABLE), folder, toolchain, rounds=6, prepare=True, table=_TABLE
+    study = functools.partial(
+        patch.study,
+        tuple(_TABLE),
+        folder,
+        toolchain,
+        _without_counts(toolchain, tmp_path / "earlier"),
+        ways=SPEED[1:2],
+        rounds=6,
+        table=_TABLE,
     )
-    assert [row[:3] for row in sums.rows] == [["choose", 1, 0], ["judge", 1, 1]]
+    sums, programs = study(prepare=True)
+    assert [row[:2] for row in sums.rows] == [["AutoFDO", 1]]
     (row,) = programs.rows
-    assert row[:2] == ["calls", "judge"] and row[4:] == [None, None, None]
+    assert row[:2] == ["calls", "AutoFDO"] and row[4:] == [None, None, None]
     assert isinstance(row[3], float) and abs(row[3]) < 1
-    before = (folder / "calls" / "uncounted" / "built.json").stat().st_mtime_ns
-    sums, programs = harm_calls.study(("calls",), folder, toolchain, rounds=6, table=_TABLE)
-    assert (folder / "calls" / "uncounted" / "built.json").stat().st_mtime_ns == before
+    before = (folder / "calls" / "patched-0" / "built.json").stat().st_mtime_ns
+    sums, programs = study()
+    assert (folder / "calls" / "patched-0" / "built.json").stat().st_mtime_ns == before
     assert programs.rows[0][:4] == row[:4]
     assert all(isinstance(cell, tuple) for cell in programs.rows[0][4:])
 
@@ -102,19 +126,18 @@ def test_programs_whose_code_differs_are_counted_and_timed(
 def test_a_wrong_output_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = Case(GivenRun("run", "./work"), (), 6)
     wrong, varying = ([["a"], ["a"], ["b"]], [["a", "b"], ["a"], ["c"]])
-    monkeypatch.setattr(harm_calls, "timed", lambda *_: Timed(outputs=varying))
+    monkeypatch.setattr(patch, "timed", lambda *_: Timed(outputs=varying))
     assert case.timed(tmp_path / "rounds.json").outputs == varying
-    monkeypatch.setattr(harm_calls, "timed", lambda *_: Timed(outputs=wrong))
+    monkeypatch.setattr(patch, "timed", lambda *_: Timed(outputs=wrong))
     with pytest.raises(BenchmarkError, match="--run=./work: prints something else than plain"):
         case.timed(tmp_path / "rounds.json")
 
 
 def test_programs_whose_code_stays_count_as_unchanged() -> None:
     times: tuple[Interval, ...] = ((-10.0, -11.0, -9.0), (5.0, 4.0, 6.0), (-5.5, -6.0, -5.0))
-    found = {"calls": Outcome(text=-2.0, instructions=-19.0, times=times)}
-    table = dict.fromkeys(("calls", "same"), _TABLE["calls"])
-    sums, programs = harm_calls.tables(found, tuple(table), table)
+    found = {("calls", "AutoFDO"): Outcome(text=-2.0, instructions=-19.0, times=times)}
+    sums, programs = patch.tables(found, 2, SPEED[1:2])
     (row,) = sums.rows
-    assert row == ["judge", 2, 1, pytest.approx(-1.005, abs=1e-3), -10.0, row[5], 1, 0]
-    assert row[5] == pytest.approx(-5.132, abs=1e-3)
-    assert programs.rows == [["calls", "judge", -2.0, -19.0, *times]]
+    ten, five = pytest.approx(-10.0), pytest.approx(-5.132, abs=1e-3)
+    assert row == ["AutoFDO", 1, pytest.approx(-1.005, abs=1e-3), ten, five, 1, 0]
+    assert programs.rows == [["calls", "AutoFDO", -2.0, -19.0, *times]]

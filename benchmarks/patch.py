@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What AutoFDO gains by counting calls that were inlined in the profiled program.
+"""What a patch of the compiler changes in builds by a profile: code, counts and times.
 
-Upstream's loader of profiles takes such a call, where it inlines it no more, as never executed. The
-programs of `harm` are built by AutoFDO with these counts and without: code, counts and times.
+The programs of `harm` are built by the compiler before the patch and by the one with it. Both read
+the profiles and counters that the former's builds gave.
 """
 
 import dataclasses
@@ -28,22 +28,20 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.build import WayFolder
 from compiler_opt_perf.trial.runs import Contender, GivenRun, Timed, instructions, timed
 from compiler_opt_perf.trial.trial import Request, prepare_ways
-from compiler_opt_perf.trial.ways import SPEED
+from compiler_opt_perf.trial.ways import PGO, PLAIN, SPEED, Way
 
 PROGRAMS = {program.name: program for program in read_table().program}
 ROUNDS = 15
-_PLAIN, _AUTOFDO = WAYS = SPEED[:2]
-_UNCOUNTED = "uncounted"
-_OFF = "-sample-profile-count-uninlined-calls=false"
+WAYS = (SPEED[1], *PGO)
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A program that was built.
+    """A program that was built in one way.
 
     Attributes:
       run: what is counted and timed.
-      builds: plain, AutoFDO without the counts, and AutoFDO.
+      builds: plain, and the way's before the patch and with it.
       rounds: how many the layouts are for.
     """
 
@@ -53,12 +51,12 @@ class Case:
 
     @property
     def differs(self) -> bool:
-        """Whether the counts change the code."""
+        """Whether the patch changes the code."""
         _, before, after = (_code(_program(one)) for one in self.builds)
         return before != after
 
     def text(self) -> float:
-        """Change of machine code by the counts, in percent."""
+        """Change of machine code by the patch, in percent."""
         _, before, after = (text_bytes(_program(one)) for one in self.builds)
         return _percent(after, before)
 
@@ -86,12 +84,12 @@ class Case:
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What the counts change in a program, in percent; times with intervals.
+    """What the patch changes in a program, in percent; times with intervals.
 
     Attributes:
       text: of the machine code.
       instructions: of the executed ones; None if they were not counted.
-      times: AutoFDO against itself without the counts; that against plain; AutoFDO against plain.
+      times: with the patch against without; that against plain; with the patch against plain.
         Empty if nothing was timed.
     """
 
@@ -100,11 +98,17 @@ class Outcome(msgspec.Struct, frozen=True):
     times: tuple[Interval, ...] = ()
 
 
+#: By program and name of the way.
+Outcomes = Mapping[tuple[str, str], Outcome]
+
+
 def study(
     programs: Sequence[str],
     folder: Path,
     toolchain: Toolchain,
+    earlier: Toolchain,
     *,
+    ways: Sequence[Way] = WAYS,
     rounds: int = ROUNDS,
     prepare: bool = False,
     table: Mapping[str, Program] = PROGRAMS,
@@ -112,7 +116,9 @@ def study(
     """Builds programs; counts and times those whose code differs.
 
     Args:
-      folder: as of `harm.study`, whose builds are used.
+      folder: as of `harm.study`; its builds by `earlier` are used.
+      toolchain: the tools with the patch.
+      earlier: the tools without it.
       rounds: timed runs of each build.
       prepare: everything but the times, which need an idle machine.
       table: the programs by name.
@@ -120,42 +126,53 @@ def study(
     own = [table[name] for name in programs]
     meter = find_meter("instructions", folder)
     with Pool() as pool:
-        asked = requests(own, folder, toolchain, WAYS, rounds)
-        built = side_by_side(pool, _built, asked, "building and profiling programs")
-        tasks = {name: (case, meter) for name, case in built.items() if case.differs}
-        found = side_by_side(pool, _counted, tasks, "counting instructions")
-        pool.map(Case.linked, [built[name] for name in found], label="linking layouts")
+        asked = requests(own, folder, earlier, (PLAIN, *ways), rounds)
+        tasks = {name: (*one, toolchain) for name, one in asked.items()}
+        built = side_by_side(pool, _built, tasks, "building and profiling programs")
+        cases = {
+            f"{name}, {way}": (name, way, case)
+            for name, own_cases in built.items()
+            for way, case in own_cases.items()
+            if case.differs
+        }
+        counts = {key: (case, meter) for key, (_, _, case) in cases.items()}
+        found = side_by_side(pool, _counted, counts, "counting instructions")
+        pool.map(Case.linked, [cases[key][2] for key in found], label="linking layouts")
 
-    def time(name: str) -> tuple[Interval, ...]:
-        return _times(built[name].timed(folder / name / "rounds-calls.json"))
+    def time(key: str) -> tuple[Interval, ...]:
+        name, way, case = cases[key]
+        return _times(case.timed(folder / name / f"rounds-patch-{way}.json"))
 
-    timed = {} if prepare else {name: name for name in found}
-    for name, times in in_turn(time, timed, "timing programs").items():
-        found[name] = msgspec.structs.replace(found[name], times=times)
-    return tables(found, tuple(built), table)
+    timed_keys = {} if prepare else {key: key for key in found}
+    for key, times in in_turn(time, timed_keys, "timing programs").items():
+        found[key] = msgspec.structs.replace(found[key], times=times)
+    return tables({cases[key][:2]: one for key, one in found.items()}, len(built), ways)
 
 
-def _built(asked: tuple[Request, Path]) -> Case:
-    """Builds a program in all ways."""
-    wanted, folder = asked
+def _built(task: tuple[Request, Path, Toolchain]) -> dict[str, Case]:
+    """Builds a program in all ways, by both compilers."""
+    wanted, folder, toolchain = task
     prepared = prepare_ways(wanted, folder)
-    plain, built = prepared.builds[_PLAIN]
-    flags = _AUTOFDO.flags(wanted.toolchain, {}, prepared.profile, None)
-    flags = dataclasses.replace(flags, options=(*flags.options, _OFF))
-    # As long as the path of the other builds, which may be in the program.
-    uncounted = WayFolder(plain.path.parents[1] / _UNCOUNTED)
-    clang = sha256(wanted.toolchain.clang.resolve())
-    before = uncounted.build(wanted.project, _UNCOUNTED, flags, clang, built.program)
-    builds = (
-        (_PLAIN.name, plain, built),
-        (_UNCOUNTED, uncounted, before),
-        (_AUTOFDO.name, *prepared.builds[_AUTOFDO]),
-    )
-    return Case(wanted.runs[0], tuple(Contender(*one, ()) for one in builds), wanted.rounds)
+    plain, built = prepared.builds[PLAIN]
+    clang = sha256(toolchain.clang.resolve())
+    cases = {}
+    for number, way in enumerate(wanted.ways[1:]):
+        flags = way.flags(toolchain, {}, prepared.profile, prepared.counters)
+        # As long as the path of the other builds, which may be in the program.
+        patched = WayFolder(plain.path.parents[1] / f"patched-{number}")
+        after = patched.build(wanted.project, f"{way.name}, patched", flags, clang, built.program)
+        builds = (
+            (PLAIN.name, plain, built),
+            (way.name, *prepared.builds[way]),
+            (f"{way.name}, patched", patched, after),
+        )
+        contenders = tuple(Contender(*one, ()) for one in builds)
+        cases[way.name] = Case(wanted.runs[0], contenders, wanted.rounds)
+    return cases
 
 
 def _counted(task: tuple[Case, Meter]) -> Outcome:
-    """What the counts change in the code and its run."""
+    """What the patch changes in the code and its run."""
     case, meter = task
     before, after = (instructions(one.way, one.built, case.run, meter) for one in case.builds[1:])
     executed = _percent(after, before) if before and after else None
@@ -187,37 +204,36 @@ def _percent(value: float, base: float) -> float:
     return round(100 * (value / base - 1), 4)
 
 
-def tables(
-    found: Mapping[str, Outcome], programs: Sequence[str], table: Mapping[str, Program]
-) -> list[Table]:
-    """The means over `programs`, and those that the counts change."""
-    return [_sums(found, programs, table), _all(found, table)]
+def tables(found: Outcomes, programs: int, ways: Sequence[Way] = WAYS) -> list[Table]:
+    """The means by way over all `programs`, and each program that the patch changes."""
+    return [_sums(found, programs, ways), _all(found, ways)]
 
 
-def _sums(
-    found: Mapping[str, Outcome], programs: Sequence[str], table: Mapping[str, Program]
-) -> Table:
+def _sums(found: Outcomes, programs: int, ways: Sequence[Way]) -> Table:
     rows: list[list[Cell]] = []
-    for half in sorted({table[name].set for name in programs}):
-        names = [name for name in programs if table[name].set == half]
-        own = [found[name] for name in names if name in found]
-        same = [0.0] * (len(names) - len(own))
-        text = mean_change([*(one.text for one in own), *same])
+    for way in ways:
+        own = [one for (_, name), one in found.items() if name == way.name]
+        same = [0.0] * (programs - len(own))
         counts = [one.instructions for one in own if one.instructions is not None]
         times = [one.times[0] for one in own if one.times]
-        time = mean_change([*(value for value, _, _ in times), *same]) if times else None
-        faster = sum(high < 0 for _, _, high in times) if times else None
-        slower = sum(low > 0 for _, low, _ in times) if times else None
-        executed = mean_change([*counts, *same])
-        rows.append([half, len(names), len(own), text, executed, time, faster, slower])
+        rows.append(
+            [
+                way.name,
+                len(own),
+                mean_change([*(one.text for one in own), *same]),
+                mean_change([*counts, *same]),
+                mean_change([*(value for value, _, _ in times), *same]) if times else None,
+                sum(high < 0 for _, _, high in times),
+                sum(low > 0 for _, low, _ in times),
+            ]
+        )
     return Table.of(
         "sums",
-        "What counting calls that were inlined in the profiled program changes in AutoFDO. "
-        "Geometric means over all programs, also those whose code stays the same, and how many "
-        "are faster and slower by an interval without zero.",
+        f"What the patch changes in {programs} programs: geometric means, in which those count "
+        "whose code stays the same, and how many are faster and slower by an interval without "
+        "zero.",
         {
-            "set": "text",
-            "programs": "integer",
+            "build": "text",
             "other code": "integer",
             "text": "percent:+2",
             "instructions": "percent:+2",
@@ -229,19 +245,21 @@ def _sums(
     )
 
 
-def _all(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
+def _all(found: Outcomes, ways: Sequence[Way]) -> Table:
+    order = [way.name for way in ways]
     rows: list[list[Cell]] = [
-        [name, table[name].set, one.text, one.instructions, *(one.times or (None, None, None))]
-        for name, one in sorted(found.items())
+        [name, way, one.text, one.instructions, *(one.times or (None, None, None))]
+        for (name, way), one in sorted(
+            found.items(), key=lambda one: (one[0][0], order.index(one[0][1]))
+        )
     ]
     return Table.of(
         "programs",
-        f"The {len(found)} programs whose code the counts change. Text, executed instructions and "
-        "time are those of AutoFDO against AutoFDO without the counts. The last two columns are "
-        "times against plain `-O2`, without the counts and with them.",
+        "Builds whose code the patch changes. Text, executed instructions and time are those with "
+        "the patch against without. The last two columns are times against plain `-O2`.",
         {
             "program": "text",
-            "set": "text",
+            "build": "text",
             "text": "percent:+2",
             "instructions": "percent:+2",
             "time": "percent:+1",
