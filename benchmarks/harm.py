@@ -20,15 +20,15 @@ from compiler_opt_perf.run.rounds import paired_change
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.result import Trial
 from compiler_opt_perf.trial.trial import Request, prepare_ways, try_ways
-from compiler_opt_perf.trial.ways import LEVELS, PGO, SMALL_COLD, SPEED
+from compiler_opt_perf.trial.ways import PGO, SMALL_COLD, SPEED
 
 PROGRAMS = {program.name: program for program in read_table().program}
 ROUNDS = 15
 #: A change of time, in percent, from which a slower program is a fault of its way.
 HARM = 3.0
 #: Plain, AutoFDO, the policies, builds by counters of an instrumented run; the builds by a profile
-#: with what is cold compiled for size; everything for size.
-WAYS = (*SPEED[:3], *PGO, *SMALL_COLD.values(), *LEVELS)
+#: with what is cold compiled for size.
+WAYS = (*SPEED[:3], *PGO, *SMALL_COLD.values())
 _AUTOFDO, _POLICIES, *_COUNTED = (way.name for way in (*SPEED[1:3], *PGO))
 #: By the name of a way with small cold code, the one without.
 _SMALL = {small.name: way.name for way, small in SMALL_COLD.items()}
@@ -269,7 +269,7 @@ def _small_sums(found: Mapping[str, Outcome]) -> Table:
     rows: list[list[Cell]] = []
     own = found.values()
     profiled = (one for small, way in _SMALL.items() for one in (way, small))
-    for way in (*(level.name for level in LEVELS), *profiled):
+    for way in profiled:
         base = _SMALL.get(way)
         beside: list[Cell] = [None] * 4
         if base is not None:

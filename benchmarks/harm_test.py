@@ -161,7 +161,7 @@ def test_small_cold_code_is_compared_with_the_same_build_without_it() -> None:
         {"a": outcome, "b": outcome}, {"a": _WORKER, "b": _WORKER}
     )
     rows = {str(row[0]): row[1:] for row in sums.rows}
-    assert rows["Oz"] == [-9.0, 1.0, -2.0, None, None, None, None]
+    assert rows["PGO"] == [-9.0, 1.0, -2.0, None, None, None, None]
     assert rows["AutoFDO-small-cold"] == [-9.0, -4.05, -2.0, 1.5, 0, 2, -5.0]
     assert rows["PGO-small-cold"][3:] == [0.5, 0, 0, -5.0]
     unresolved = (0.5, -0.5, 1.0)

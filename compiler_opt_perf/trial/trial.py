@@ -2,7 +2,6 @@
 """Tries the ways to compile a user's program: builds, profiles, counts, times, judges."""
 
 import contextlib
-import dataclasses
 import os
 import shutil
 import statistics
@@ -42,7 +41,6 @@ from compiler_opt_perf.trial.runs import (
     timed,
 )
 from compiler_opt_perf.trial.ways import (
-    LEVELS,
     PGO,
     PLAIN,
     SIZE,
@@ -55,7 +53,7 @@ from compiler_opt_perf.trial.ways import (
 _LOCK = "try.lock"
 _INSTRUMENTED = Way("instrumented")
 # A way's number is its folder's name.
-_FOLDERS = (*SPEED, *PGO, _INSTRUMENTED, *SIZE[1:], *SIZE_THINLTO, *SMALL_COLD.values(), *LEVELS)
+_FOLDERS = (*SPEED, *PGO, _INSTRUMENTED, *SIZE[1:], *SIZE_THINLTO, *SMALL_COLD.values())
 # QEMU and the simulator are about so many times as slow as the program.
 _COUNTED_SLOWER = 20
 _PROFILED_SLOWER = 100
@@ -207,10 +205,6 @@ class _Trial:
     def _folder(self, way: Way) -> WayFolder:
         return WayFolder(self._output / f"way-{_FOLDERS.index(way)}")
 
-    def _project(self, way: Way) -> Project:
-        project = self._request.project
-        return dataclasses.replace(project, level=way.level or project.level)
-
     def _configuration(self, way: Way) -> Path:
         return self._output / f"{way.name}.cfg"
 
@@ -220,8 +214,7 @@ class _Trial:
             logging.warning("%s: %s", way.name, warning)
         folder = self._folder(way)
         program = self._built[PLAIN].program if self._built else request.program
-        project = self._project(way)
-        self._built[way] = folder.build(project, way.name, flags, self._clang, program)
+        self._built[way] = folder.build(request.project, way.name, flags, self._clang, program)
         write_text(self._configuration(way), flags.configuration())
         self._left -= 1
         if self._left:
@@ -293,7 +286,7 @@ class _Trial:
             ways.append(
                 WayResult(
                     way.name,
-                    f"{self._project(way).level} --config={self._configuration(way)}",
+                    f"{request.project.level} --config={self._configuration(way)}",
                     str(self._program(way)),
                     text,
                     text / plain_text - 1,

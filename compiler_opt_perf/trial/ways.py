@@ -36,7 +36,6 @@ class Way:
       few_imports: ThinLTO copies only the smallest functions into other modules.
       outliner: the machine outliner moves repeated instructions into functions.
       small_cold: what the profile knows cold is compiled for size, and outlined.
-      level: of optimisation; None for the project's.
     """
 
     name: str
@@ -47,7 +46,6 @@ class Way:
     few_imports: bool = False
     outliner: bool = False
     small_cold: bool = False
-    level: str | None = None
 
     def flags(
         self,
@@ -104,8 +102,6 @@ SMALL_COLD = {
     way: dataclasses.replace(way, name=f"{way.name}-small-cold", small_cold=True)
     for way in (SPEED[1], *PGO)
 }
-#: Without a profile, everything for size.
-LEVELS = (Way("Os", level="-Os"), Way("Oz", level="-Oz"))
 SIZE = (
     PLAIN,
     Way("inline-size", policies=True),
