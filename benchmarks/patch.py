@@ -146,7 +146,8 @@ def study(
     timed_keys = {} if prepare else {key: key for key in found}
     for key, times in in_turn(time, timed_keys, "timing programs").items():
         found[key] = msgspec.structs.replace(found[key], times=times)
-    return tables({cases[key][:2]: one for key, one in found.items()}, len(built), ways)
+    named = {cases[key][:2]: one for key, one in found.items()}
+    return tables(named, len(built), ways) if built else []
 
 
 def _built(task: tuple[Request, Path, Toolchain]) -> dict[str, Case]:

@@ -21,6 +21,8 @@ _C = re.compile(r"(?:(?:x86_64-linux-gnu-)?gcc|clang)(?:-\d+)?|cc|c89|c99")
 _CXX = re.compile(r"(?:(?:x86_64-linux-gnu-)?g\+\+|clang\+\+)(?:-\d+)?|c\+\+")
 # Build systems look for these, whether they are installed or not.
 _USUAL = ("cc", "gcc", "clang", "c++", "g++", "clang++")
+# They must read the compiler's bitcode, which another LLVM's or binutils' do not.
+_ARCHIVERS = ("ar", "nm", "ranlib")
 # Section by section, links can put functions into other orders.
 _EVERY = ("-ffunction-sections", "-fuse-ld=lld", "-Wl,--build-id")
 _SCRIPT = """\
@@ -80,6 +82,7 @@ class CompilerScripts:
 
         Raises:
           OSError: the folder cannot be written.
+          MissingToolError: the distribution's LLVM is not installed.
         """
         for made in (self._bin, self._links):
             shutil.rmtree(made, ignore_errors=True)
@@ -95,16 +98,18 @@ class CompilerScripts:
             )
             (self._bin / name).write_text(text)
             make_executable(self._bin / name)
+        for tool in _ARCHIVERS:
+            for name in (tool, f"llvm-{tool}"):
+                (self._bin / name).symlink_to(stock_tool(f"llvm-{tool}"))
 
     def environment(self) -> dict[str, str]:
         """The variables by which a build system finds the scripts."""
-        tools = {"AR": "llvm-ar", "NM": "llvm-nm", "RANLIB": "llvm-ranlib"}
         return {
             "PATH": f"{self._bin}:{os.environ['PATH']}",
             # By name: a path with a blank would be two words in a Makefile.
             "CC": "cc",
             "CXX": "c++",
-            **{name: str(stock_tool(tool)) for name, tool in tools.items()},
+            **{tool.upper(): f"llvm-{tool}" for tool in _ARCHIVERS},
             # Its cache would not see our flags.
             "CCACHE_DISABLE": "1",
         }

@@ -74,3 +74,22 @@ def test_shared_libraries_and_questions_are_no_links(
 ) -> None:
     _build(compiler, tmp_path, "cc -shared -fPIC prog.c -o lib.so; cc --version; cc -E prog.c")
     assert not list((tmp_path / "way folder" / "links").iterdir())
+
+
+def test_archives_of_bitcode_are_made_whatever_llvm_is_on_the_path(
+    compiler: CompilerScripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CMake looks for llvm-ar itself; Debian 12's default LLVM, if it is installed, is 14."""
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("ar", "ranlib", "llvm-ar", "llvm-ranlib"):
+        (other / name).write_text("#!/bin/sh\nexit 1\n")
+        (other / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{other}:{os.environ['PATH']}")
+    (tmp_path / "part.c").write_text("int part(void) { return 0; }\n")
+    _build(
+        compiler,
+        tmp_path,
+        "cc -flto=thin -c part.c && ar rc one.a part.o && ranlib one.a && llvm-ar rcs two.a part.o",
+    )
+    assert (tmp_path / "one.a").read_bytes() == (tmp_path / "two.a").read_bytes()
