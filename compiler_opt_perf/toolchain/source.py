@@ -63,7 +63,6 @@ LLVM_TEST_PARTS = (
     "llvm/test/CodeGen/X86/GlobalISel",
     "llvm/test/Transforms/Inline",
     "llvm/test/Transforms/LoopUnroll",
-    "llvm/test/Transforms/LoopVectorize",
     "llvm/test/Transforms/SampleProfile",
     "llvm/test/tools/llvm-profgen",
     "llvm/unittests/Analysis/Inputs",

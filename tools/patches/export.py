@@ -21,7 +21,6 @@ _PLACES = {
     "Inline": "llvm/test/Transforms/Inline/ML/policies",
     "Interactive": "llvm/test/Other/mlgo-interactive",
     "LoopUnroll": "llvm/test/Transforms/LoopUnroll",
-    "LoopVectorize": "llvm/test/Transforms/LoopVectorize",
     "PMUProfile": "llvm/test/Analysis/PMUProfile",
     "Outliner": "llvm/test/CodeGen/X86/outliner",
     "RegAlloc": "llvm/test/CodeGen/MLRegAlloc/policies",

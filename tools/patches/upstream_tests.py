@@ -46,7 +46,6 @@ WIDE_SUITES = (
     "CodeGen/X86/GlobalISel",
     "Transforms/Inline",
     "Transforms/LoopUnroll",
-    "Transforms/LoopVectorize",
     "Transforms/SampleProfile",
     "tools/llvm-profgen",
 )
