@@ -44,10 +44,10 @@ _ROWS = (
         "[time](docs/results/beside-pgo.md) {beside-pgo/added/AutoFDO, to -O2/Ice Lake}",
     ),
     (
-        "PGO with ThinLTO, Zen 5",
-        "no policy: nothing is resolved",
-        "[time](docs/results/beside-pgo.md) "
-        "{beside-pgo/added/both policies, to ThinLTO and PGO/Zen 5}",
+        "`-O2`, forty programs, AMD Zen 3",
+        "AutoFDO, [cold code compiled for size](docs/results/small-cold.md)",
+        "time {harm/small-sums/AutoFDO-small-cold/time}, "
+        "text {harm/small-sums/AutoFDO-small-cold/text}",
     ),
     (
         "a hot loop beside cold calls",

@@ -49,6 +49,9 @@ def flags(
             "besides the policies, or without any"
         ),
     ] = False,
+    small_cold: Annotated[
+        bool, Flag("with --autofdo: what the profile knows cold is compiled for size")
+    ] = False,
     link: Annotated[bool, Flag("print the flags of links")] = False,
     cmake: Annotated[bool, Flag("print what to give to cmake; needs --output")] = False,
 ) -> None:
@@ -61,11 +64,15 @@ def flags(
         raise UsageError("--cmake needs --output=NAME.cfg, the file that compilations shall read")
     if link and output is not None:
         raise UsageError("with --output, compilations and links get the same flag; omit --link")
+    if small_cold and not autofdo:
+        raise UsageError("--small-cold needs --autofdo, by whose profile code is cold")
     models = {
         "inline-size": model_folder(inline_model, "--inline-model"),
         "regalloc-evict": model_folder(evict_model, "--evict-model"),
     }
     result = compiler_flags(Toolchain.load(toolchain), models, profile, autofdo=autofdo)
+    if small_cold:
+        result = result.with_small_cold_code(sampled=True)
     for used in result.policies:
         logging.info("%s", used)
     for warning in result.warnings:

@@ -52,3 +52,8 @@ def test_what_a_policy_decides_need_not_be_said_again(
         assert "--problem: name it, for " in capsys.readouterr().err
     assert run(["policy", "interact", "--decide=a.py", "--", "-c", "a.c"]) == 2
     assert "--decide: name the decision that it takes with --problem" in capsys.readouterr().err
+
+
+def test_small_cold_code_needs_a_profile(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["policy", "flags", "--toolchain=dev", "--small-cold"]) == 2
+    assert "--small-cold needs --autofdo" in capsys.readouterr().err

@@ -6,6 +6,7 @@ link-time optimisation, whose options the linker takes. A configuration file of 
 `clang --config=FILE` uses the part for the link only when it links, and warns of nothing.
 """
 
+import dataclasses
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -26,6 +27,11 @@ from compiler_opt_perf.toolchain.model_inputs import MODELS
 # -g, as in CMake's RelWithDebInfo, takes the place of the line tables.
 _LOCATIONS = ("-gline-tables-only", "-fdebug-info-for-profiling")
 _NO_DEFERRAL = "-enable-npm-pgo-inline-deferral=false"
+# Of functions that the profile knows cold, and of blocks.
+_SMALL_FUNCTIONS = ("-mllvm", "-pgo-cold-func-opt=minsize")
+_SMALL_BLOCKS = "-enable-machine-outliner=optimistic-pgo"
+# A simulated profile has all executions, so that a function without any did not run.
+_ALL_SAMPLED = "-fprofile-sample-accurate"
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,16 @@ class CompilerFlags:
         words = for_clang(self.options)
         passed = [word for one in words for word in ("-Xlinker", one)]
         return ["-fuse-ld=lld", *self.profile_words, *passed]
+
+    def with_small_cold_code(self, *, sampled: bool) -> "CompilerFlags":
+        """The same where what the profile knows cold is compiled for size, and outlined.
+
+        Args:
+          sampled: the profile is AutoFDO's, and not of counters.
+        """
+        words = (*self.profile_words, *_SMALL_FUNCTIONS, *(_ALL_SAMPLED,) * sampled)
+        options = (*self.options, _SMALL_BLOCKS)
+        return dataclasses.replace(self, options=options, profile_words=words)
 
     def configuration(self) -> str:
         """The text of a configuration file for `clang --config=`."""

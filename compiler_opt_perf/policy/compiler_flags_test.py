@@ -199,6 +199,7 @@ def _check_autofdo_alone(profile: Path, toolchain: Toolchain, folder: Path) -> N
     empty = dataclasses.replace(toolchain, directory=folder)
     flags = compiler_flags(empty, {}, profile, autofdo=True)
     assert flags.policies == () and "pmu" not in flags.configuration().replace(str(folder), "")
+    flags = flags.with_small_cold_code(sampled=True)
     configuration = folder / "autofdo.cfg"
     configuration.write_text(flags.configuration())
     for words in ([f"--config={configuration}"], [*flags.compile_words(), *flags.link_words()]):
@@ -211,6 +212,10 @@ def _check_autofdo_alone(profile: Path, toolchain: Toolchain, folder: Path) -> N
         executions = folder / "program.executions.afdo"
         assert all(f"-fprofile-sample-use={executions}" in one for one in compilations)
         assert f"-plugin-opt=sample-profile={executions}" in link
+        small = ("-pgo-cold-func-opt=minsize", "-fprofile-sample-accurate")
+        assert all(word in one for one in compilations for word in small)
+        # The compiler of the machine code outlines, and by ThinLTO that is the linker.
+        assert all("optimistic-pgo" in one for one in (*compilations, link))
     with pytest.raises(ToolchainError, match="has no policy compiled in"):
         compiler_flags(empty, {}, profile)
 

@@ -16,11 +16,6 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 _OUTLINER = ("-enable-machine-outliner",)
 # As in builds of the Linux kernel and of Android; the default is 100 instructions.
 _FEW_IMPORTS = ("-import-instr-limit=5",)
-# Of functions that the profile knows cold, and of blocks.
-_SMALL_FUNCTIONS = ("-mllvm", "-pgo-cold-func-opt=minsize")
-_SMALL_BLOCKS = ("-enable-machine-outliner=optimistic-pgo",)
-# A PMU profile counts all executions, so that a function without any did not run.
-_ALL_SAMPLED = ("-fprofile-sample-accurate",)
 
 
 @dataclass(frozen=True)
@@ -74,18 +69,10 @@ class Way:
         if self.thinlto:
             words = (*flags.profile_words, "-flto=thin")
             flags = dataclasses.replace(flags, profile_words=words)
-        words = (
-            *flags.profile_words,
-            *_SMALL_FUNCTIONS * self.small_cold,
-            *_ALL_SAMPLED * (self.small_cold and self.autofdo),
-        )
-        options = (
-            *flags.options,
-            *_FEW_IMPORTS * self.few_imports,
-            *_OUTLINER * self.outliner,
-            *_SMALL_BLOCKS * self.small_cold,
-        )
-        return dataclasses.replace(flags, options=options, profile_words=words)
+        if self.small_cold:
+            flags = flags.with_small_cold_code(sampled=self.autofdo)
+        options = (*_FEW_IMPORTS * self.few_imports, *_OUTLINER * self.outliner)
+        return dataclasses.replace(flags, options=(*flags.options, *options))
 
 
 #: What all others are compared with.
