@@ -72,7 +72,7 @@ def flags(
     }
     result = compiler_flags(Toolchain.load(toolchain), models, profile, autofdo=autofdo)
     if small_cold:
-        result = result.with_small_cold_code(sampled=True)
+        result = result.with_small_cold_code(profile)
     for used in result.policies:
         logging.info("%s", used)
     for warning in result.warnings:

@@ -30,7 +30,7 @@ _NO_DEFERRAL = "-enable-npm-pgo-inline-deferral=false"
 # Of functions that the profile knows cold, and of blocks.
 _SMALL_FUNCTIONS = ("-mllvm", "-pgo-cold-func-opt=minsize")
 _SMALL_BLOCKS = "-enable-machine-outliner=optimistic-pgo"
-# A simulated profile has all executions, so that a function without any did not run.
+# Functions without samples are cold.
 _ALL_SAMPLED = "-fprofile-sample-accurate"
 
 
@@ -70,13 +70,17 @@ class CompilerFlags:
         passed = [word for one in words for word in ("-Xlinker", one)]
         return ["-fuse-ld=lld", *self.profile_words, *passed]
 
-    def with_small_cold_code(self, *, sampled: bool) -> "CompilerFlags":
+    def with_small_cold_code(self, profile: Path | None) -> "CompilerFlags":
         """The same where what the profile knows cold is compiled for size, and outlined.
 
         Args:
-          sampled: the profile is AutoFDO's, and not of counters.
+          profile: manifest of AutoFDO's profile; None if code is cold by counters.
+
+        Raises:
+          PmuError: the profile is damaged.
         """
-        words = (*self.profile_words, *_SMALL_FUNCTIONS, *(_ALL_SAMPLED,) * sampled)
+        complete = profile is not None and Manifest.load(profile).collector.has_all_executions
+        words = (*self.profile_words, *_SMALL_FUNCTIONS, *(_ALL_SAMPLED,) * complete)
         options = (*self.options, _SMALL_BLOCKS)
         return dataclasses.replace(self, options=options, profile_words=words)
 

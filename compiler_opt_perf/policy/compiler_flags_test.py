@@ -186,6 +186,11 @@ def test_the_compiler_itself_uses_the_profile(toolchain: Toolchain, tmp_path: Pa
     assert len(entries(autofdo=True)) == 1
     _check_autofdo_alone(profile, toolchain, tmp_path)
     document = json.loads(profile.read_text())
+    for collector in ({"backend": "perf"}, {"within": "main"}):
+        changed = document | {"collector": document["collector"] | collector}
+        profile.write_text(json.dumps(changed))
+        small = compiler_flags(toolchain, {}, profile, autofdo=True).with_small_cold_code(profile)
+        assert "minsize" in small.configuration() and "accurate" not in small.configuration()
     document["events"] = [one for one in document["events"] if one["name"] != "executions"]
     profile.write_text(json.dumps(document))
     with pytest.raises(ToolchainError, match=r"program\.pmu\.json: has no executions"):
@@ -199,7 +204,7 @@ def _check_autofdo_alone(profile: Path, toolchain: Toolchain, folder: Path) -> N
     empty = dataclasses.replace(toolchain, directory=folder)
     flags = compiler_flags(empty, {}, profile, autofdo=True)
     assert flags.policies == () and "pmu" not in flags.configuration().replace(str(folder), "")
-    flags = flags.with_small_cold_code(sampled=True)
+    flags = flags.with_small_cold_code(profile)
     configuration = folder / "autofdo.cfg"
     configuration.write_text(flags.configuration())
     for words in ([f"--config={configuration}"], [*flags.compile_words(), *flags.link_words()]):

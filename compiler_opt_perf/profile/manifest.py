@@ -68,6 +68,11 @@ class Collector:
     within: str = ""
 
     @property
+    def has_all_executions(self) -> bool:
+        """Whether a function without any did not run: nothing is sampled, or left out."""
+        return self.backend == "callgrind" and not self.within
+
+    @property
     def scope(self) -> str:
         """The counted part of the runs, in words."""
         return f"calls of {self.within}" if self.within else "whole runs"

@@ -70,7 +70,7 @@ class Way:
             words = (*flags.profile_words, "-flto=thin")
             flags = dataclasses.replace(flags, profile_words=words)
         if self.small_cold:
-            flags = flags.with_small_cold_code(sampled=self.autofdo)
+            flags = flags.with_small_cold_code(profile if self.autofdo else None)
         options = (*_FEW_IMPORTS * self.few_imports, *_OUTLINER * self.outliner)
         return dataclasses.replace(flags, options=(*flags.options, *options))
 
