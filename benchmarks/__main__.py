@@ -38,6 +38,13 @@ _PROCESSOR = click.option(
     show_default=True,
     help="Processor to which timed runs are bound.",
 )
+# Of studies of the forty programs.
+_ROUNDS = click.option(
+    "--rounds", type=click.IntRange(6), default=15, show_default=True, help="Timed runs."
+)
+_PREPARE = click.option(
+    "--prepare", is_flag=True, help="All but the times, on a machine that is not idle."
+)
 
 
 def _only(module: str) -> Callable[..., Any]:
@@ -145,13 +152,11 @@ def _compile_cost(
     "harm",
     "Times of forty programs of Debian that their own build systems build. An hour or two, idle.",
     "Does any program become slower by the policies?",
-    results.Plot("worst", ["policies", "AutoFDO"]),
+    results.Plot("worst", ["policies", "AutoFDO", "PGO-ThinLTO"]),
 )
 @_only("harm")
-@click.option("--rounds", type=click.IntRange(6), default=15, show_default=True, help="Timed runs.")
-@click.option(
-    "--prepare", is_flag=True, help="Only build and profile, on a machine that is not idle."
-)
+@_ROUNDS
+@_PREPARE
 @_TOOLCHAIN
 def _harm(
     folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
@@ -177,8 +182,8 @@ def _harm(
     required=True,
     help="The tools before the patch; builds of `harm` by them are used.",
 )
-@click.option("--rounds", type=click.IntRange(6), default=15, show_default=True, help="Timed runs.")
-@click.option("--prepare", is_flag=True, help="All but the times, on a machine that is not idle.")
+@_ROUNDS
+@_PREPARE
 @_TOOLCHAIN
 def _patch(
     folder: Path,

@@ -19,6 +19,11 @@ def percents(value: float, low: float, high: float) -> Interval:
     return one, two, three
 
 
+def percent_change(value: float, base: float) -> float:
+    """The change from `base` to `value`, in percent."""
+    return round(100 * (value / base - 1), 4)
+
+
 def measured(change: TimeChange) -> Interval:
     """A measured change in percent."""
     return round(100 * change.value, 4), round(100 * change.low, 4), round(100 * change.high, 4)
@@ -36,7 +41,7 @@ def counted_changes(
     """
     return {
         program: {
-            name: round(100 * (own[one] / own[other] - 1), 4)
+            name: percent_change(own[one], own[other])
             for name, (one, other) in pairs.items()
             if one in own and other in own
         }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.changes import mean_change, measured
+from benchmarks.changes import mean_change, measured, percent_change
 from benchmarks.programs.forty import Program, in_turn, read_table, requests, side_by_side
 from benchmarks.results import Cell, Interval, Table
 from compiler_opt_perf.profile.callgrind import CacheGeometry
@@ -80,6 +80,10 @@ class Outcome(msgspec.Struct, frozen=True):
     text: dict[str, float]
     file: dict[str, float]
     same_output: dict[str, bool | None]
+
+    def small_text(self, way: str) -> float:
+        """Change of the machine code's bytes by small cold code, in percent."""
+        return percent_change(100 + self.text[way], 100 + self.text[_SMALL[way]])
 
     def is_slower(self, way: str) -> bool:
         """Whether a way is slower by `HARM` at least, beyond chance."""
@@ -268,17 +272,15 @@ def _texts(found: Mapping[str, Outcome], table: Mapping[str, Program]) -> Table:
 def _small_sums(found: Mapping[str, Outcome]) -> Table:
     rows: list[list[Cell]] = []
     own = found.values()
-    profiled = (one for small, way in _SMALL.items() for one in (way, small))
-    for way in profiled:
-        base = _SMALL.get(way)
+    for way in (one for small, base in _SMALL.items() for one in (base, small)):
         beside: list[Cell] = [None] * 4
-        if base is not None:
+        if way in _SMALL:
             changes = [one.small[way] for one in own]
             beside = [
                 mean_change([change[0] for change in changes]),
                 sum(high < 0 for _, _, high in changes),
                 sum(low > 0 for _, low, _ in changes),
-                mean_change([_ratio(one.text[way], one.text[base]) for one in own]),
+                mean_change([one.small_text(way) for one in own]),
             ]
         rows.append(
             [
@@ -312,7 +314,7 @@ def _small_programs(found: Mapping[str, Outcome]) -> Table:
         [
             name,
             *(one.small[way] for way in _SMALL),
-            *(_ratio(one.text[way], one.text[base]) for way, base in _SMALL.items()),
+            *(one.small_text(way) for way in _SMALL),
         ]
         for name, one in sorted(found.items())
     ]
@@ -326,11 +328,6 @@ def _small_programs(found: Mapping[str, Outcome]) -> Table:
         },
         rows,
     )
-
-
-def _ratio(change: float, base: float) -> float:
-    """A change in percent against another build, of both builds' changes against plain."""
-    return round(100 * ((100 + change) / (100 + base) - 1), 4)
 
 
 def _programs(facts: Mapping[str, Facts], table: Mapping[str, Program]) -> Table:

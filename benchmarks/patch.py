@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from elftools.elf.constants import SH_FLAGS
 
-from benchmarks.changes import mean_change, measured
+from benchmarks.changes import mean_change, measured, percent_change
 from benchmarks.common import BenchmarkError
 from benchmarks.programs.forty import Program, in_turn, read_table, requests, side_by_side
 from benchmarks.results import Cell, Interval, Table
@@ -40,11 +40,13 @@ class Case:
     """A program that was built in one way.
 
     Attributes:
+      key: the program's name, and the way's.
       run: what is counted and timed.
       builds: plain, and the way's before the patch and with it.
       rounds: how many the layouts are for.
     """
 
+    key: tuple[str, str]
     run: GivenRun
     builds: tuple[Contender, ...]
     rounds: int
@@ -58,7 +60,7 @@ class Case:
     def text(self) -> float:
         """Change of machine code by the patch, in percent."""
         _, before, after = (text_bytes(_program(one)) for one in self.builds)
-        return _percent(after, before)
+        return percent_change(after, before)
 
     def linked(self) -> tuple[Contender, ...]:
         """The builds in as many layouts as there are rounds."""
@@ -123,40 +125,38 @@ def study(
       prepare: everything but the times, which need an idle machine.
       table: the programs by name.
     """
-    own = [table[name] for name in programs]
     meter = find_meter("instructions", folder)
     with Pool() as pool:
-        asked = requests(own, folder, earlier, (PLAIN, *ways), rounds)
-        tasks = {name: (*one, toolchain) for name, one in asked.items()}
+        asked = requests(
+            (table[name] for name in programs), folder, earlier, (PLAIN, *ways), rounds
+        )
+        tasks = {name: (name, *one, toolchain) for name, one in asked.items()}
         built = side_by_side(pool, _built, tasks, "building and profiling programs")
         cases = {
-            f"{name}, {way}": (name, way, case)
-            for name, own_cases in built.items()
-            for way, case in own_cases.items()
-            if case.differs
+            ", ".join(case.key): case for own in built.values() for case in own if case.differs
         }
-        counts = {key: (case, meter) for key, (_, _, case) in cases.items()}
+        counts = {label: (case, meter) for label, case in cases.items()}
         found = side_by_side(pool, _counted, counts, "counting instructions")
-        pool.map(Case.linked, [cases[key][2] for key in found], label="linking layouts")
+        counted = {label: cases[label] for label in found}
+        pool.map(Case.linked, counted.values(), label="linking layouts")
 
-    def time(key: str) -> tuple[Interval, ...]:
-        name, way, case = cases[key]
+    def time(case: Case) -> tuple[Interval, ...]:
+        name, way = case.key
         return _times(case.timed(folder / name / f"rounds-patch-{way}.json"))
 
-    timed_keys = {} if prepare else {key: key for key in found}
-    for key, times in in_turn(time, timed_keys, "timing programs").items():
-        found[key] = msgspec.structs.replace(found[key], times=times)
-    named = {cases[key][:2]: one for key, one in found.items()}
+    for label, times in in_turn(time, {} if prepare else counted, "timing programs").items():
+        found[label] = msgspec.structs.replace(found[label], times=times)
+    named = {cases[label].key: one for label, one in found.items()}
     return tables(named, len(built), ways) if built else []
 
 
-def _built(task: tuple[Request, Path, Toolchain]) -> dict[str, Case]:
+def _built(task: tuple[str, Request, Path, Toolchain]) -> list[Case]:
     """Builds a program in all ways, by both compilers."""
-    wanted, folder, toolchain = task
+    name, wanted, folder, toolchain = task
     prepared = prepare_ways(wanted, folder)
     plain, built = prepared.builds[PLAIN]
     clang = sha256(toolchain.clang.resolve())
-    cases = {}
+    cases = []
     for number, way in enumerate(wanted.ways[1:]):
         flags = way.flags(toolchain, {}, prepared.profile, prepared.counters)
         # As long as the path of the other builds, which may be in the program.
@@ -168,7 +168,7 @@ def _built(task: tuple[Request, Path, Toolchain]) -> dict[str, Case]:
             (f"{way.name}, patched", patched, after),
         )
         contenders = tuple(Contender(*one, ()) for one in builds)
-        cases[way.name] = Case(wanted.runs[0], contenders, wanted.rounds)
+        cases.append(Case((name, way.name), wanted.runs[0], contenders, wanted.rounds))
     return cases
 
 
@@ -176,7 +176,7 @@ def _counted(task: tuple[Case, Meter]) -> Outcome:
     """What the patch changes in the code and its run."""
     case, meter = task
     before, after = (instructions(one.way, one.built, case.run, meter) for one in case.builds[1:])
-    executed = _percent(after, before) if before and after else None
+    executed = percent_change(after, before) if before and after else None
     return Outcome(case.text(), executed)
 
 
@@ -199,10 +199,6 @@ def _code(program: Path) -> str:
             if section["sh_flags"] & SH_FLAGS.SHF_EXECINSTR:
                 digest.update(section.data())
     return digest.hexdigest()
-
-
-def _percent(value: float, base: float) -> float:
-    return round(100 * (value / base - 1), 4)
 
 
 def tables(found: Outcomes, programs: int, ways: Sequence[Way] = WAYS) -> list[Table]:

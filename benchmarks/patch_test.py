@@ -124,7 +124,7 @@ def test_programs_whose_code_differs_are_counted_and_timed(
 
 
 def test_a_wrong_output_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(GivenRun("run", "./work"), (), 6)
+    case = Case(("work", "AutoFDO"), GivenRun("run", "./work"), (), 6)
     wrong, varying = ([["a"], ["a"], ["b"]], [["a", "b"], ["a"], ["c"]])
     monkeypatch.setattr(patch, "timed", lambda *_: Timed(outputs=varying))
     assert case.timed(tmp_path / "rounds.json").outputs == varying

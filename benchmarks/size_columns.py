@@ -11,7 +11,7 @@ from pathlib import Path
 
 from absl import logging
 
-from benchmarks.changes import changes_table, counted_changes
+from benchmarks.changes import changes_table, counted_changes, percent_change
 from benchmarks.results import Cell, Table
 from benchmarks.size_builds import (
     UNFOLDED,
@@ -179,8 +179,7 @@ def _trial(totals: Mapping[str, Totals]) -> Table:
             sizes = [_both(totals, name, way) for way in ways]
             number = smallest(sizes)
             own = [
-                round(100 * (one / base - 1), 4)
-                for one, base in zip(sizes[number], plain, strict=True)
+                percent_change(one, base) for one, base in zip(sizes[number], plain, strict=True)
             ]
             row += [ways[number].name, *own]
             changes[name] += own

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from absl import logging
 
+from benchmarks.changes import percent_change
 from benchmarks.results import Cell, Table
 from benchmarks.size_builds import (
     MODEL,
@@ -121,7 +122,7 @@ def _measured(
             for way in (PLAIN, _POLICY)
         ]
         changes[program] = [
-            round(100 * (one.text / plain.text - 1), 4) for plain, one in (whole, [*built.values()])
+            percent_change(one.text, plain.text) for plain, one in (whole, [*built.values()])
         ]
         logging.info("%s: %s, %s", program, changes[program], saved[program])
     return saved, changes

@@ -87,8 +87,7 @@ def test_a_training_that_linked_programs_shows_them(tmp_path: Path) -> None:
 
 def _trial() -> Trial:
     def run(change: float) -> WayRun:
-        time = TimeChange(change, change - 0.01, change + 0.01)
-        return WayRun(1000, change, 0.5, time, True, [0.5])
+        return WayRun(1000, change, 0.5, TimeChange(change, change - 0.01, change + 0.01), True)
 
     runs = [
         TrialRun(flag, f"./prog {flag}.txt", 15, TimeChange(0.0, -0.01, 0.01), 0.01)

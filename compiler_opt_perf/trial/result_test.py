@@ -29,7 +29,7 @@ def _way(
     instructions: int = 900_000,
 ) -> WayResult:
     runs = [
-        WayRun(instructions, instructions / 1_000_000 - 1, 1.0, TimeChange(*change), same, [])
+        WayRun(instructions, instructions / 1_000_000 - 1, 1.0, TimeChange(*change), same)
         for change in changes
     ]
     flags = f"-O2 --config={name}.cfg"
