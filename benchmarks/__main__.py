@@ -200,6 +200,46 @@ def _patch(
 
 
 @_benchmark(
+    "constants",
+    "Twenty programs by AutoFDO and PGO with other constants of the compiler. Hours, times idle.",
+    "Does any constant of the compiler make builds by a profile faster?",
+    results.Plot("sums", ["time"]),
+    "bench-harm",
+)
+@_only("constants")
+@_ROUNDS
+@_PREPARE
+@_TOOLCHAIN
+def _constants(
+    folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
+) -> list[results.Table]:
+    from benchmarks import constants
+
+    names = only or tuple(constants.PROGRAMS)
+    return constants.study(names, folder, toolchain, rounds=rounds, prepare=prepare)
+
+
+@_benchmark(
+    "small-cold",
+    "Forty programs with small cold code, -Os and -Oz, on other inputs. An hour, times idle.",
+    "What does it cost to compile cold code for size?",
+    results.Plot("sums", ["text", "time"]),
+    "bench-harm",
+)
+@_only("small_cold")
+@_ROUNDS
+@_PREPARE
+@_TOOLCHAIN
+def _small_cold(
+    folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
+) -> list[results.Table]:
+    from benchmarks import small_cold
+
+    names = only or tuple(small_cold.PROGRAMS)
+    return small_cold.study(names, folder, toolchain, rounds=rounds, prepare=prepare)
+
+
+@_benchmark(
     "hits",
     "Lookups in a profile at other levels, with PGO and ThinLTO. Half an hour.",
     "How much of a profile do other compilations find?",

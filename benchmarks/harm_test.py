@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from benchmarks import harm
 from benchmarks.harm import Facts, Outcome
-from benchmarks.programs import forty
-from benchmarks.programs.forty import Made, Program
+from benchmarks.programs.forty import SEED, Made, Program
 from benchmarks.results import Interval
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.ways import SMALL_COLD
@@ -53,22 +53,15 @@ _BROKEN = Program(
 )
 
 
-@pytest.fixture
-def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A source package of one file, in the place of Debian's."""
-    tree = tmp_path / "source"
-    (tree / "debian").mkdir(parents=True)
-    (tree / "debian" / "changelog").write_text("worker (1-2) unstable; urgency=low\n")
-    (tree / "work.c").write_text(_WORK)
-    monkeypatch.setattr(forty, "debian_source", lambda _: tree)
-    return tree
-
-
 @pytest.mark.long(10)
 @pytest.mark.compiler
 def test_programs_are_prepared_and_timed(
-    source: Path, tmp_path: Path, toolchain: Toolchain, caplog: pytest.LogCaptureFixture
+    packaged: Callable[[str, str], Path],
+    tmp_path: Path,
+    toolchain: Toolchain,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
+    packaged("worker", _WORK)
     folder = tmp_path / "folder"
     table = {"broken": _BROKEN, "work": _WORKER}
     (programs,) = harm.study(tuple(table), folder, toolchain, rounds=6, prepare=True, table=table)
@@ -80,7 +73,7 @@ def test_programs_are_prepared_and_timed(
     assert isinstance(instructions, float) and 50 < instructions < 500
     assert isinstance(mispredicted, float) and mispredicted < 1
     assert "broken is left out: --build='exit 3': exit status 3" in caplog.text
-    built = folder / "work" / "try" / "way-0" / "built.json"
+    built = folder / "work" / "try" / "way-00" / "built.json"
     before = built.stat().st_mtime_ns
     found = {
         one.name: one for one in harm.study(["work"], folder, toolchain, rounds=6, table=table)
@@ -98,11 +91,12 @@ def test_programs_are_prepared_and_timed(
 
 
 def test_another_version_of_a_source_is_told(
-    source: Path, caplog: pytest.LogCaptureFixture
+    packaged: Callable[[str, str], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
+    tree = packaged("worker", _WORK)
     _WORKER.project()
     assert not caplog.text
-    (source / "debian" / "changelog").write_text("worker (1-3) unstable; urgency=low\n")
+    (tree / "debian" / "changelog").write_text("worker (1-3) unstable; urgency=low\n")
     _WORKER.project()
     assert "is not version 1-2 of forty.toml" in caplog.text
 
@@ -112,6 +106,8 @@ def test_inputs_are_written_once(tmp_path: Path) -> None:
     written = Path(line.split()[1])
     assert written.name == "words" and len(written.read_text().split()) == 9
     assert (written.parent / "given").read_text() == "as it is\n"
+    other = Path(_WORKER.given_run(tmp_path, SEED + 1).line.split()[1])
+    assert len(other.read_text().split()) == 9 and other.read_text() != written.read_text()
     written.write_text("kept")
     assert _WORKER.given_run(tmp_path).line == line
     assert written.read_text() == "kept"

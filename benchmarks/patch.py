@@ -7,26 +7,23 @@ the profiles and counters that the former's builds gave.
 
 import dataclasses
 import hashlib
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
 from elftools.elf.constants import SH_FLAGS
 
+from benchmarks.beside import beside, in_layouts, of_trial, timed_alike
 from benchmarks.changes import mean_change, measured, percent_change
-from benchmarks.common import BenchmarkError
 from benchmarks.programs.forty import Program, in_turn, read_table, requests, side_by_side
 from benchmarks.results import Cell, Interval, Table
 from compiler_opt_perf.binary.elf import open_elf
 from compiler_opt_perf.cost.size import text_bytes
-from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.rounds import paired_change
 from compiler_opt_perf.run.timing import Meter, find_meter
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.trial.build import WayFolder
-from compiler_opt_perf.trial.runs import Contender, GivenRun, Timed, instructions, timed
+from compiler_opt_perf.trial.runs import Contender, GivenRun, Timed, instructions
 from compiler_opt_perf.trial.trial import Request, prepare_ways
 from compiler_opt_perf.trial.ways import PGO, PLAIN, SPEED, Way
 
@@ -62,27 +59,13 @@ class Case:
         _, before, after = (text_bytes(_program(one)) for one in self.builds)
         return percent_change(after, before)
 
-    def linked(self) -> tuple[Contender, ...]:
+    def linked(self) -> list[Contender]:
         """The builds in as many layouts as there are rounds."""
-        numbers = range(self.rounds)
-        return tuple(
-            dataclasses.replace(one, layouts=one.way.layouts(one.built, one.name, numbers))
-            for one in self.builds
-        )
+        return in_layouts(self.builds, self.rounds)
 
     def timed(self, path: Path) -> Timed:
-        """Times the builds in rounds.
-
-        Raises:
-          TrialError: a run failed.
-          BenchmarkError: a build prints something else than plain, which always prints the same.
-        """
-        processor = max(os.sched_getaffinity(0))
-        found = timed(self.linked(), self.run, self.rounds, processor, path)
-        plain, *others = found.outputs
-        if len(plain) == 1 and any(one != plain for one in others):
-            raise BenchmarkError(f"{self.run}: prints something else than plain")
-        return found
+        """Times the builds in rounds. Raises what `timed_alike` does."""
+        return timed_alike(self.builds, self.run, self.rounds, path)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -154,21 +137,15 @@ def _built(task: tuple[str, Request, Path, Toolchain]) -> list[Case]:
     """Builds a program in all ways, by both compilers."""
     name, wanted, folder, toolchain = task
     prepared = prepare_ways(wanted, folder)
-    plain, built = prepared.builds[PLAIN]
-    clang = sha256(toolchain.clang.resolve())
     cases = []
     for number, way in enumerate(wanted.ways[1:]):
         flags = way.flags(toolchain, {}, prepared.profile, prepared.counters)
-        # As long as the path of the other builds, which may be in the program.
-        patched = WayFolder(plain.path.parents[1] / f"patched-{number}")
-        after = patched.build(wanted.project, f"{way.name}, patched", flags, clang, built.program)
         builds = (
-            (PLAIN.name, plain, built),
-            (way.name, *prepared.builds[way]),
-            (f"{way.name}, patched", patched, after),
+            of_trial(prepared, PLAIN),
+            of_trial(prepared, way),
+            beside(prepared, wanted.project, f"new-{number:02}", f"{way.name}, patched", flags),
         )
-        contenders = tuple(Contender(*one, ()) for one in builds)
-        cases.append(Case((name, way.name), wanted.runs[0], contenders, wanted.rounds))
+        cases.append(Case((name, way.name), wanted.runs[0], builds, wanted.rounds))
     return cases
 
 

@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import dataclasses
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
 import pytest
 
 from benchmarks import patch
-from benchmarks.common import BenchmarkError
-from benchmarks.patch import Case, Outcome
-from benchmarks.programs import forty
+from benchmarks.patch import Outcome
 from benchmarks.programs.forty import Program
 from benchmarks.results import Interval
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.trial.runs import GivenRun, Timed
 from compiler_opt_perf.trial.ways import SPEED
 
 # Divisions in a chain: runs are long enough to be timed with few instructions to simulate.
@@ -91,14 +89,10 @@ def _without_counts(toolchain: Toolchain, folder: Path) -> Toolchain:
 @pytest.mark.long(40)
 @pytest.mark.compiler
 def test_programs_whose_code_differs_are_counted_and_timed(
-    tmp_path: Path, toolchain: Toolchain, monkeypatch: pytest.MonkeyPatch
+    packaged: Callable[[str, str], Path], tmp_path: Path, toolchain: Toolchain
 ) -> None:
     for name, text in (("calls", _WORK), ("same", _SAME)):
-        tree = tmp_path / name
-        (tree / "debian").mkdir(parents=True)
-        (tree / "debian" / "changelog").write_text(f"{name} (1-2) unstable; urgency=low\n")
-        (tree / "work.c").write_text(_SHARES + text)
-    monkeypatch.setattr(forty, "debian_source", lambda package: tmp_path / package)
+        packaged(name, _SHARES + text)
     folder = tmp_path / "folder"
     folder.mkdir()
     study = functools.partial(
@@ -116,21 +110,11 @@ def test_programs_whose_code_differs_are_counted_and_timed(
     (row,) = programs.rows
     assert row[:2] == ["calls", "AutoFDO"] and row[4:] == [None, None, None]
     assert isinstance(row[3], float) and abs(row[3]) < 1
-    before = (folder / "calls" / "patched-0" / "built.json").stat().st_mtime_ns
+    before = (folder / "calls" / "try" / "new-00" / "built.json").stat().st_mtime_ns
     sums, programs = study()
-    assert (folder / "calls" / "patched-0" / "built.json").stat().st_mtime_ns == before
+    assert (folder / "calls" / "try" / "new-00" / "built.json").stat().st_mtime_ns == before
     assert programs.rows[0][:4] == row[:4]
     assert all(isinstance(cell, tuple) for cell in programs.rows[0][4:])
-
-
-def test_a_wrong_output_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    case = Case(("work", "AutoFDO"), GivenRun("run", "./work"), (), 6)
-    wrong, varying = ([["a"], ["a"], ["b"]], [["a", "b"], ["a"], ["c"]])
-    monkeypatch.setattr(patch, "timed", lambda *_: Timed(outputs=varying))
-    assert case.timed(tmp_path / "rounds.json").outputs == varying
-    monkeypatch.setattr(patch, "timed", lambda *_: Timed(outputs=wrong))
-    with pytest.raises(BenchmarkError, match="--run=./work: prints something else than plain"):
-        case.timed(tmp_path / "rounds.json")
 
 
 def test_programs_whose_code_stays_count_as_unchanged() -> None:

@@ -34,7 +34,8 @@ Result = TypeVar("Result")
 
 TABLE = Path(__file__).with_name("forty.toml")
 _INPUTS = "{inputs}"
-_SEED = 1
+#: Of the inputs of profiled runs.
+SEED = 1
 _MODELS = {
     "inline-size": REPO_ROOT / "models" / "inline-speed",
     "regalloc-evict": REPO_ROOT / "models" / "regalloc-evict",
@@ -87,14 +88,14 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
             logging.warning("%s: is not version %s of %s", tree, self.version, TABLE.name)
         return Project(tree, self.build, "-O2")
 
-    def given_run(self, folder: Path) -> GivenRun:
-        """The run, whose inputs are written once below `folder`."""
+    def given_run(self, folder: Path, seed: int = SEED) -> GivenRun:
+        """The run, whose inputs are written once below `folder`, the generated ones by the seed."""
         made = msgspec.json.encode([self.inputs, self.files])
-        inputs = folder / f"inputs-{hashlib.sha256(made).hexdigest()[:8]}"
+        inputs = folder / f"inputs-{seed}-{hashlib.sha256(made).hexdigest()[:8]}"
         if not inputs.is_dir():
             with atomic_directory(inputs) as partial:
                 for one in self.inputs:
-                    MAKERS[one.make](partial / one.file, one.size, _SEED)
+                    MAKERS[one.make](partial / one.file, one.size, seed)
                 for name, text in self.files.items():
                     (partial / name).write_text(text)
         return GivenRun("run", self.run.replace(_INPUTS, str(inputs)))

@@ -52,7 +52,7 @@ from compiler_opt_perf.trial.ways import (
 
 _LOCK = "try.lock"
 _INSTRUMENTED = Way("instrumented")
-# A way's number is its folder's name.
+# A way's number names its folder, as long for all: runs have its path in their environment.
 _FOLDERS = (*SPEED, *PGO, _INSTRUMENTED, *SIZE[1:], *SIZE_THINLTO, *SMALL_COLD.values())
 # QEMU and the simulator are about so many times as slow as the program.
 _COUNTED_SLOWER = 20
@@ -203,7 +203,7 @@ class _Trial:
         return Prepared(profile, counters, builds)
 
     def _folder(self, way: Way) -> WayFolder:
-        return WayFolder(self._output / f"way-{_FOLDERS.index(way)}")
+        return WayFolder(self._output / f"way-{_FOLDERS.index(way):02}")
 
     def _configuration(self, way: Way) -> Path:
         return self._output / f"{way.name}.cfg"

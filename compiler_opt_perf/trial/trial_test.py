@@ -171,7 +171,7 @@ def test_tries_programs_of_several_build_systems(
     assert min(one.runs[0].instructions or 0 for one in (autofdo, policies)) < (
         plain.runs[0].instructions or 0
     )
-    layouts = {path.read_bytes() for path in (tmp_path / "out/way-0/layouts-0").iterdir()}
+    layouts = {path.read_bytes() for path in (tmp_path / "out/way-00/layouts-0").iterdir()}
     assert len(layouts) == request.rounds
 
 
@@ -188,7 +188,7 @@ def test_counters_of_an_instrumented_run_are_used_and_cold_code_is_made_small(
     names = ("AutoFDO", "PGO", "PGO-ThinLTO")
     expected = [name for way in names for name in (f"{way}-small-cold", way)]
     assert [way.name for way in trial.ways] == ["plain", *expected]
-    assert (tmp_path / "out/way-6/counters.profdata").is_file()
+    assert (tmp_path / "out/way-06/counters.profdata").is_file()
     # It prints where it is, which is another folder for each build.
     assert all(way.runs[0].same_output for way in trial.ways)
     # Small blocks are told to the compiler and to the linker.
@@ -258,7 +258,7 @@ def test_goes_on_where_it_stopped_and_does_again_what_a_change_concerns(
     assert try_ways(request, output) == first
     assert noted.read_text() == "\n"
     # A killed run left a script in the program's place.
-    program = output / "way-0/tree/work"
+    program = output / "way-00/tree/work"
     program.unlink()
     program.write_text("#!/bin/sh\nexit 1\n")
     again = try_ways(dataclasses.replace(request, runs=[GivenRun("run", "./work 3 b")]), output)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks import constants
+from benchmarks.constants import SETTINGS, Outcome, best_change
+from benchmarks.programs.forty import Program
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.trial.ways import PGO
+
+# Cold calls of a function that is too large for LLVM's thresholds of such, and of calls before
+# counters are placed.
+_WORK = """
+#include <stdio.h>
+#include <stdlib.h>
+static int values[9];
+__attribute__((noinline)) static int mixed(int x) { return x * 7 % 1000; }
+static int seldom(int x) {
+  values[x & 7] = mixed(values[1] + x) + mixed(x) + mixed(values[3] ^ x);
+  return values[x & 7] + mixed(values[8]);
+}
+int main(int argc, char **argv) {
+  volatile double sink = 0;
+  int sum = 0;
+  for (int i = 0; i < 9000000; ++i) {
+    sink = 1 / (1 / (sink + i) + 1);
+    if (i % 4000000 == 3999999)
+      sum += seldom(sum + i);
+  }
+  if (argc > 1)
+    sum += seldom(argc);
+  printf("%d\\n", sum);
+  return 0;
+}
+"""
+_TABLE = {
+    "work": Program(
+        name="work",
+        package="work",
+        version="1-2",
+        language="C",
+        system="make",
+        kind="test",
+        set="choose",
+        build="cc work.c -o work",
+        run="./work",
+    )
+}
+
+
+@pytest.mark.long(15)
+@pytest.mark.compiler
+def test_builds_by_other_constants_are_compared_with_llvms(
+    packaged: Callable[[str, str], Path], tmp_path: Path, toolchain: Toolchain
+) -> None:
+    packaged("work", _WORK)
+    folder = tmp_path / "folder"
+    study = functools.partial(
+        constants.study, ["work"], folder, toolchain, ways=PGO[:1], rounds=6, table=_TABLE
+    )
+    sums, programs = study(prepare=True)
+    names = [setting.name for setting in SETTINGS]
+    assert [row[:2] for row in sums.rows] == [
+        ["PGO", name] for name in (*names, "best of each program")
+    ]
+    text = dict(zip(names, (row[2] for row in sums.rows), strict=False))
+    larger = text.pop("cold calls as others")
+    assert isinstance(larger, float) and larger > 0
+    # Neither a hot call nor a loop in a loop.
+    assert {text["hot calls 1000"], text["rare loops peeled"]} == {0.0}
+    assert programs.rows == [["work", "PGO", *[None] * (1 + len(SETTINGS))]]
+    sums, programs = study()
+    assert [row[3] is None for row in sums.rows] == [False] * (len(SETTINGS) + 1)
+    assert all(isinstance(cell, tuple) for cell in programs.rows[0][2:])
+
+
+def test_the_best_setting_is_judged_by_rounds_that_did_not_choose_it() -> None:
+    # The second is better in all rounds, the third in the even ones only.
+    always = [[1.0] * 4, [0.9] * 4]
+    assert best_change(always) == pytest.approx(-10.0)
+    assert best_change([*always, [0.5, 1.5, 0.5, 1.5]]) == pytest.approx(
+        100 * ((1.5 * 0.9) ** 0.5 - 1), abs=1e-3
+    )
+    # LLVM's own constants may be best.
+    assert best_change([[1.0] * 4, [1.1] * 4]) == 0
+
+
+def test_settings_are_summed_over_programs_that_were_timed() -> None:
+    none = [0.0] * len(SETTINGS)
+    slower = (4.0, 3.0, 5.0)
+    timed = Outcome(none, (1.0, 0.5, 1.5), [slower] * len(SETTINGS), -2.0)
+    sums = constants.tables({("a", "PGO"): timed, ("b", "PGO"): Outcome(none)})[0]
+    assert sums.rows[0] == ["PGO", SETTINGS[0].name, 0.0, 4.0, 0, 1]
+    assert sums.rows[-1] == ["PGO", "best of each program", None, -2.0, None, None]
