@@ -5,6 +5,7 @@ Modules of benchmarks are imported when they run, so that `--help` is quick.
 """
 
 import functools
+import importlib
 import shlex
 import signal
 import sys
@@ -148,24 +149,44 @@ def _compile_cost(
     return compile_cost.study(only or compile_cost.PROGRAMS, folder, toolchain)
 
 
-@_benchmark(
+def _of_forty(name: str, summary: str, question: str, plot: results.Plot) -> None:
+    """Makes the command of a study of the forty programs, by the module of the same name."""
+    module = name.replace("-", "_")
+
+    @_benchmark(name, summary, question, plot, "bench-harm")
+    @_only(module)
+    @_ROUNDS
+    @_PREPARE
+    @_TOOLCHAIN
+    def _run(
+        folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
+    ) -> list[results.Table]:
+        of_forty = importlib.import_module(f"benchmarks.{module}")
+        names = only or tuple(of_forty.PROGRAMS)
+        found: list[results.Table] = of_forty.study(
+            names, folder, toolchain, rounds=rounds, prepare=prepare
+        )
+        return found
+
+
+_of_forty(
     "harm",
     "Times of forty programs of Debian that their own build systems build. An hour or two, idle.",
     "Does any program become slower by the policies?",
     results.Plot("worst", ["policies", "AutoFDO", "PGO-ThinLTO"]),
 )
-@_only("harm")
-@_ROUNDS
-@_PREPARE
-@_TOOLCHAIN
-def _harm(
-    folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
-) -> list[results.Table]:
-    from benchmarks import harm
-
-    return harm.study(
-        only or tuple(harm.PROGRAMS), folder, toolchain, rounds=rounds, prepare=prepare
-    )
+_of_forty(
+    "constants",
+    "Twenty programs by AutoFDO and PGO with other constants of the compiler. Hours, times idle.",
+    "Does any constant of the compiler make builds by a profile faster?",
+    results.Plot("sums", ["AutoFDO", "PGO", "PGO-ThinLTO"]),
+)
+_of_forty(
+    "small-cold",
+    "Forty programs with small cold code, -Os and -Oz, on other inputs. An hour, times idle.",
+    "What does it cost to compile cold code for size?",
+    results.Plot("sums", ["text", "time"]),
+)
 
 
 @_benchmark(
@@ -197,46 +218,6 @@ def _patch(
 
     names = only or tuple(patch.PROGRAMS)
     return patch.study(names, folder, toolchain, earlier, rounds=rounds, prepare=prepare)
-
-
-@_benchmark(
-    "constants",
-    "Twenty programs by AutoFDO and PGO with other constants of the compiler. Hours, times idle.",
-    "Does any constant of the compiler make builds by a profile faster?",
-    results.Plot("sums", ["time"]),
-    "bench-harm",
-)
-@_only("constants")
-@_ROUNDS
-@_PREPARE
-@_TOOLCHAIN
-def _constants(
-    folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
-) -> list[results.Table]:
-    from benchmarks import constants
-
-    names = only or tuple(constants.PROGRAMS)
-    return constants.study(names, folder, toolchain, rounds=rounds, prepare=prepare)
-
-
-@_benchmark(
-    "small-cold",
-    "Forty programs with small cold code, -Os and -Oz, on other inputs. An hour, times idle.",
-    "What does it cost to compile cold code for size?",
-    results.Plot("sums", ["text", "time"]),
-    "bench-harm",
-)
-@_only("small_cold")
-@_ROUNDS
-@_PREPARE
-@_TOOLCHAIN
-def _small_cold(
-    folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
-) -> list[results.Table]:
-    from benchmarks import small_cold
-
-    names = only or tuple(small_cold.PROGRAMS)
-    return small_cold.study(names, folder, toolchain, rounds=rounds, prepare=prepare)
 
 
 @_benchmark(

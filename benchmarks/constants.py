@@ -205,41 +205,43 @@ def tables(found: Outcomes) -> list[Table]:
 
 
 def _sums(found: Outcomes) -> Table:
+    ways = {way: [one for (_, name), one in found.items() if name == way] for _, way in found}
+    timed = {way: [one for one in own if one.times] for way, own in ways.items()}
     rows: list[list[Cell]] = []
-    for way in dict.fromkeys(way for _, way in found):
-        own = [one for (_, name), one in found.items() if name == way]
-        timed = [one for one in own if one.times]
-        for number, setting in enumerate(SETTINGS):
-            times = [one.times[number] for one in timed]
-            rows.append(
-                [
-                    way,
-                    setting.name,
-                    mean_change([one.text[number] for one in own]),
-                    mean_change([value for value, _, _ in times]) if times else None,
-                    sum(high < 0 for _, _, high in times) if times else None,
-                    sum(low > 0 for _, low, _ in times) if times else None,
-                ]
-            )
-        best = mean_change([one.best for one in timed]) if timed else None
-        rows.append([way, "best of each program", None, best, None, None])
+    for number, setting in enumerate(SETTINGS):
+        times = {way: [one.times[number] for one in own] for way, own in timed.items()}
+        all_times = [change for own in times.values() for change in own]
+        rows.append(
+            [
+                setting.name,
+                *(_mean([change[0] for change in own]) for own in times.values()),
+                sum(high < 0 for _, _, high in all_times) if all_times else None,
+                sum(low > 0 for _, low, _ in all_times) if all_times else None,
+                *(mean_change([one.text[number] for one in own]) for own in ways.values()),
+            ]
+        )
+    best = [_mean([one.best for one in own]) for own in timed.values()]
+    rows.append(["best of each program", *best, None, None, *[None] * len(ways)])
     programs = len({name for name, _ in found})
     return Table.of(
         "sums",
-        f"What other constants change in {programs} programs built by a profile: geometric means, "
-        "and how many programs are faster and slower by an interval without zero. The best "
-        "setting of each program, or LLVM's, is chosen by half of the rounds and judged by the "
-        "others.",
+        f"What other constants change in {programs} programs built by a profile: geometric means "
+        "of processor time and text, and how many builds are faster and slower by an interval "
+        "without zero. The best setting of each program, or LLVM's, is chosen by half of the "
+        "rounds and judged by the others.",
         {
-            "build": "text",
             "setting": "text",
-            "text": "percent:+1",
-            "time": "percent:+1",
+            **dict.fromkeys(ways, "percent:+1"),
             "faster": "integer",
             "slower": "integer",
+            **{f"text, {way}": "percent:+1" for way in ways},
         },
         rows,
     )
+
+
+def _mean(changes: Sequence[float]) -> float | Interval | None:
+    return mean_change(changes) if changes else None
 
 
 def _all(found: Outcomes) -> Table:
