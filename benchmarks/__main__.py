@@ -177,9 +177,9 @@ _of_forty(
 )
 _of_forty(
     "constants",
-    "Twenty programs by AutoFDO and PGO with other constants of the compiler. Hours, times idle.",
+    "Twenty programs by a profile with other constants of the compiler. Two hours, times idle.",
     "Does any constant of the compiler make builds by a profile faster?",
-    results.Plot("sums", ["AutoFDO", "PGO", "PGO-ThinLTO"]),
+    results.Plot("sums", ["AutoFDO", "PGO-ThinLTO"]),
 )
 _of_forty(
     "small-cold",

@@ -240,11 +240,11 @@ def _deb_entries() -> list[tuple[str, str]]:
 
 
 def _program_entries() -> list[tuple[str, str]]:
-    """(URI, suite) of the archives that have the programs' sources."""
-    entries = _deb_entries()
-    if _codename() == _PROGRAMS_RELEASE:
-        return entries
-    return [(_main_archive(entries), _PROGRAMS_RELEASE)]
+    """(URI, suite) of the archive that has the programs' sources, without security updates.
+
+    So all hosts have the same versions, and mirrors need not have the updates' sources.
+    """
+    return [(_main_archive(_deb_entries()), _PROGRAMS_RELEASE)]
 
 
 def _llvm_entries() -> list[tuple[str, str]]:
