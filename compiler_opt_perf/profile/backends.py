@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Two ways to count the events of a run: the simulator callgrind, and perf on hardware counters."""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Container
@@ -102,7 +103,7 @@ class Simulator:
 
     def count(self, run: Run, binary: Path, scratch: Path) -> Counts:
         """See Backend; runs a copy without debug info."""
-        copied, copy = _copy_without_debug_info(run, binary, scratch / "program")
+        copied, copy = _copy_without_debug_info(run, binary, scratch / "tree")
         dumps = callgrind.simulate(copied, scratch, self.geometry, self.within)
         size = sum(path.stat().st_size for path in dumps)
         with stage(f"reading {size / 1e6:.1f} MB of counts"):
@@ -113,28 +114,52 @@ class Simulator:
         return event_counts(dump)
 
 
-def _copy_without_debug_info(run: Run, binary: Path, folder: Path) -> tuple[Run, Path]:
+def _copy_without_debug_info(run: Run, binary: Path, tree: Path) -> tuple[Run, Path]:
     """Copies program and binary without debug info, under the same names.
 
     The names stay because some programs depend on the name that they are called by.
 
+    Args:
+      tree: the folder to make.
+
     Returns:
       The run of the copied program, and the copy of the binary.
     """
-    folder.mkdir()
+    # The loader looks for a library by its SONAME.
+    library_name = soname(binary)
+    folder = _folder_as_of(run.program, tree, {run.name, binary.name, library_name})
     copy = folder / binary.name
     hide_debug_info(binary, copy)
     if run.program == binary:
         return dataclasses.replace(run, program=copy), copy
     program = folder / run.name
     hide_debug_info(run.program, program)
-    # The loader looks for the library by its SONAME.
-    library_name = soname(binary)
     if library_name is not None and library_name != binary.name:
         (folder / library_name).symlink_to(copy)
     path = os.environ.get("LD_LIBRARY_PATH")
     env = {"LD_LIBRARY_PATH": f"{folder}:{path}" if path else str(folder)}
     return dataclasses.replace(run, program=program, env=env), copy
+
+
+def _folder_as_of(program: Path, tree: Path, copied: Container[str | None]) -> Path:
+    """A folder in `tree` for a copy of the program, which finds its files from there as before.
+
+    What lies beside the program and beside its folder is linked, as interpreters look for their
+    library in such places. The path is as long for all programs.
+
+    Args:
+      copied: names that are not linked.
+    """
+    home = program.absolute().parent
+    folder = tree / "program"
+    folder.mkdir(parents=True)
+    for source, target, left_out in ((home.parent, tree, {folder.name}), (home, folder, copied)):
+        # A folder that cannot be read is of no use to the program either.
+        with contextlib.suppress(PermissionError):
+            for name in os.listdir(source):
+                if name not in left_out:
+                    (target / name).symlink_to(source / name)
+    return folder
 
 
 def _log_other_code(binary: Path, dump: Dump) -> None:

@@ -416,6 +416,41 @@ def test_unfit_input(
     assert list(tmp_path.iterdir()) == [unexecutable]
 
 
+_FINDS_ITS_FILES = """
+#include <libgen.h>
+#include <string.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+  char path[4096] = {0}, line[99];
+  if (argc < 2)
+    strcpy(path, argv[0]);
+  else if (readlink("/proc/self/exe", path, sizeof path - 1) < 0)
+    return 1;
+  if (chdir(dirname(path)))
+    return 2;
+  for (int i = 0; i < 2; ++i) {
+    FILE *file = fopen(i ? "library" : "../share/words", "r");
+    if (!file || !fgets(line, sizeof line, file))
+      return 3;
+  }
+  return 0;
+}
+"""
+
+
+def test_a_program_finds_what_lies_beside_it(tmp_path: Path) -> None:
+    for name, text in (("a.c", _FINDS_ITS_FILES), ("bin/library", "1"), ("share/words", "2")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    program = tmp_path / "bin" / "finder"
+    run_command([stock_tool("clang"), "-O1", *PROFILING_FLAGS.split(), "-o", program, "a.c"],
+                cwd=tmp_path)  # fmt: skip
+    for arguments in ([], ["by its link in /proc"]):
+        collect(program, arguments, tmp_path / "finder.pmu.json", timeout_s=60)
+    assert sorted(os.listdir(program.parent)) == ["finder", "library"]
+
+
 @pytest.mark.parametrize("read", ["collect", "checksums", "build-id"])
 def test_libtools_script_is_not_the_program(read: str, workload: Path, tmp_path: Path) -> None:
     script = tmp_path / "tool"
