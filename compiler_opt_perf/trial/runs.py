@@ -166,7 +166,8 @@ def profiled(way: WayFolder, built: Built, command: GivenRun) -> Path:
             parts = [folder / f"{number}.pmu.json" for number in range(len(executions))]
             for execution, part in zip(executions, parts, strict=True):
                 collect(
-                    program,
+                    # In its place, beside which it may look for files.
+                    way.tree / built.program,
                     _words(execution / "arguments"),
                     part if len(parts) > 1 else manifest,
                     stdin=execution / "stdin",
