@@ -7,15 +7,13 @@ import pytest
 
 from benchmarks import constants
 from benchmarks.constants import SETTINGS, Outcome, best_change
-from benchmarks.programs.forty import Program
+from benchmarks.testing import SHARES, program
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.ways import PGO
 
 # Cold calls of a function that is too large for LLVM's thresholds of such, and of calls before
 # counters are placed.
 _WORK = """
-#include <stdio.h>
-#include <stdlib.h>
 static int values[9];
 __attribute__((noinline)) static int mixed(int x) { return x * 7 % 1000; }
 static int seldom(int x) {
@@ -25,9 +23,9 @@ static int seldom(int x) {
 int main(int argc, char **argv) {
   volatile double sink = 0;
   int sum = 0;
-  for (int i = 0; i < 9000000; ++i) {
-    sink = 1 / (1 / (sink + i) + 1);
-    if (i % 4000000 == 3999999)
+  for (int i = 0; i < 4000000; ++i) {
+    sink = shares(sink + i);
+    if (i % 2000000 == 1999999)
       sum += seldom(sum + i);
   }
   if (argc > 1)
@@ -36,19 +34,6 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
-_TABLE = {
-    "work": Program(
-        name="work",
-        package="work",
-        version="1-2",
-        language="C",
-        system="make",
-        kind="test",
-        set="choose",
-        build="cc work.c -o work",
-        run="./work",
-    )
-}
 
 
 @pytest.mark.long(15)
@@ -56,10 +41,11 @@ _TABLE = {
 def test_builds_by_other_constants_are_compared_with_llvms(
     packaged: Callable[[str, str], Path], tmp_path: Path, toolchain: Toolchain
 ) -> None:
-    packaged("work", _WORK)
+    packaged("work", SHARES + _WORK)
     folder = tmp_path / "folder"
+    table = {"work": program("work", set="choose")}
     study = functools.partial(
-        constants.study, ["work"], folder, toolchain, ways=PGO[:1], rounds=6, table=_TABLE
+        constants.study, ["work"], folder, toolchain, ways=PGO[:1], rounds=6, table=table
     )
     sums, programs = study(prepare=True)
     names = [setting.name for setting in SETTINGS]

@@ -6,17 +6,13 @@ import pytest
 
 from benchmarks import harm
 from benchmarks.harm import Facts, Outcome
-from benchmarks.programs.forty import SEED, Made, Program
+from benchmarks.programs.forty import SEED, Made
 from benchmarks.results import Interval
+from benchmarks.testing import SHARES, program
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.ways import SMALL_COLD
 
 _WORK = """
-#include <stdio.h>
-#include <stdlib.h>
-static double share(double x) { return 1 / (1 / x + 1); }
-/* Divisions in a chain: the run is long enough to be timed with few instructions to simulate. */
-static double shares(double x) { return share(share(share(share(share(x))))); }
 int main(int argc, char **argv) {
   volatile double sink = 0;
   for (int i = 0; i < 4000000; ++i)
@@ -27,30 +23,13 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
-_WORKER = Program(
-    name="work",
-    package="worker",
-    version="1-2",
-    language="C",
-    system="make",
-    kind="test",
-    set="judge",
-    build="cc work.c -o work",
+_WORKER = program(
+    "work",
     run="./work {inputs}/words",
     inputs=[Made("words", "keywords", 9)],
     files={"given": "as it is\n"},
 )
-_BROKEN = Program(
-    name="broken",
-    package="worker",
-    version="1-2",
-    language="C",
-    system="make",
-    kind="test",
-    set="choose",
-    build="exit 3",
-    run="./broken",
-)
+_BROKEN = program("broken", build="exit 3", package="work")
 
 
 @pytest.mark.long(10)
@@ -61,7 +40,7 @@ def test_programs_are_prepared_and_timed(
     toolchain: Toolchain,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    packaged("worker", _WORK)
+    packaged("work", SHARES + _WORK)
     folder = tmp_path / "folder"
     table = {"broken": _BROKEN, "work": _WORKER}
     (programs,) = harm.study(tuple(table), folder, toolchain, rounds=6, prepare=True, table=table)
@@ -93,7 +72,7 @@ def test_programs_are_prepared_and_timed(
 def test_another_version_of_a_source_is_told(
     packaged: Callable[[str, str], Path], caplog: pytest.LogCaptureFixture
 ) -> None:
-    tree = packaged("worker", _WORK)
+    tree = packaged("work", SHARES + _WORK)
     _WORKER.project()
     assert not caplog.text
     (tree / "debian" / "changelog").write_text("worker (1-3) unstable; urgency=low\n")

@@ -3,27 +3,19 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import pytest
 
 from benchmarks import patch
 from benchmarks.patch import Outcome
-from benchmarks.programs.forty import Program
 from benchmarks.results import Interval
+from benchmarks.testing import SHARES, program
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.ways import SPEED
 
-# Divisions in a chain: runs are long enough to be timed with few instructions to simulate.
-_SHARES = """
-#define SHARE(x) (1 / (1 / (x) + 1))
-#define SHARES(x) SHARE(SHARE(SHARE(SHARE(SHARE(x)))))
-"""
 # Plain inlines `first` into `counted`. Without the counts, the loader takes its call as never
 # executed, and `counted` as a function that mostly returns 0.
 _WORK = """
-#include <stdio.h>
-#include <stdlib.h>
 static int first(const int *list) {
   return list[0] + list[1];
 }
@@ -39,7 +31,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < 20000; ++i) {
     sum += counted(list);
     for (int j = 0; j < 200; ++j)
-      sink = SHARES(sink + j);
+      sink = shares(sink + j);
   }
   printf("%d\\n", sum);
   return 0;
@@ -50,27 +42,13 @@ _SAME = """
 int main(void) {
   volatile double sink = 0;
   for (int i = 0; i < 4000000; ++i)
-    sink = SHARES(sink + i);
+    sink = shares(sink + i);
   return 0;
 }
 """
 
 
-def _program(name: str, half: Literal["choose", "judge"]) -> Program:
-    return Program(
-        name=name,
-        package=name,
-        version="1-2",
-        language="C",
-        system="make",
-        kind="test",
-        set=half,
-        build="cc work.c -o work",
-        run="./work",
-    )
-
-
-_TABLE = {"calls": _program("calls", "judge"), "same": _program("same", "choose")}
+_TABLE = {"calls": program("calls"), "same": program("same", set="choose")}
 
 
 def _without_counts(toolchain: Toolchain, folder: Path) -> Toolchain:
@@ -92,7 +70,7 @@ def test_programs_whose_code_differs_are_counted_and_timed(
     packaged: Callable[[str, str], Path], tmp_path: Path, toolchain: Toolchain
 ) -> None:
     for name, text in (("calls", _WORK), ("same", _SAME)):
-        packaged(name, _SHARES + text)
+        packaged(name, SHARES + text)
     folder = tmp_path / "folder"
     folder.mkdir()
     study = functools.partial(

@@ -6,16 +6,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks import small_cold
-from benchmarks.programs.forty import Made, Program
+from benchmarks.programs.forty import Made
+from benchmarks.testing import SHARES, program
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-# Divisions in a chain: the run is long enough to be timed with few instructions to simulate.
 # `unrolled` does not run: with -Os it shrinks, and as cold code, too.
 _WORK = """
-#include <stdio.h>
-#include <stdlib.h>
-static double share(double x) { return 1 / (1 / x + 1); }
-static double shares(double x) { return share(share(share(share(share(x))))); }
 int values[64];
 __attribute__((noinline)) void unrolled(int by) {
   for (int i = 0; i < 64; ++i)
@@ -33,20 +29,7 @@ int main(int argc, char **argv) {
   return 0;
 }
 """
-_TABLE = {
-    "work": Program(
-        name="work",
-        package="work",
-        version="1-2",
-        language="C",
-        system="make",
-        kind="test",
-        set="judge",
-        build="cc work.c -o work",
-        run="./work {inputs}/words",
-        inputs=[Made("words", "keywords", 9)],
-    )
-}
+_WORKER = program("work", run="./work {inputs}/words", inputs=[Made("words", "keywords", 9)])
 
 
 @pytest.mark.long(10)
@@ -54,9 +37,11 @@ _TABLE = {
 def test_builds_are_timed_on_an_input_that_was_not_profiled(
     packaged: Callable[[str, str], Path], tmp_path: Path, toolchain: Toolchain
 ) -> None:
-    packaged("work", _WORK)
+    packaged("work", SHARES + _WORK)
     folder = tmp_path / "folder"
-    study = functools.partial(small_cold.study, ["work"], folder, toolchain, rounds=6, table=_TABLE)
+    study = functools.partial(
+        small_cold.study, ["work"], folder, toolchain, rounds=6, table={"work": _WORKER}
+    )
     sums, programs = study(prepare=True)
     assert [row[0] for row in sums.rows] == ["-Os", "-Oz", "AutoFDO", "AutoFDO-small-cold"]
     changes = [row[1] for row in sums.rows if isinstance(row[1], float)]
