@@ -29,15 +29,18 @@ _SCRIPT = """\
 #!/bin/bash
 # Written by cop try. The flags at the end take the place of the build system's own.
 links=yes
+lto=
 for word; do
   case $word in
     -c | -S | -E | -M | -MM | -r | -shared | -fsyntax-only | -v | -\\#\\#\\#) links= ;;
     --version | --help | -dump* | -print-* | --print-*) links= ;;
+    # configure looks into the objects of its tests: which order have the bytes of a number?
+    conftest.*) lto=-fno-lto ;;
   esac
 done
 [[ $links ]] && printf '%s\\0' "$PWD" "${{0##*/}}" "$@" > {links}/"$EPOCHREALTIME-$$"
 exec {clang} --config={configuration} "$@" \\
-  --start-no-unused-arguments {flags} --end-no-unused-arguments
+  --start-no-unused-arguments {flags} $lto --end-no-unused-arguments
 """
 
 

@@ -93,3 +93,16 @@ def test_archives_of_bitcode_are_made_whatever_llvm_is_on_the_path(
         "cc -flto=thin -c part.c && ar rc one.a part.o && ranlib one.a && llvm-ar rcs two.a part.o",
     )
     assert (tmp_path / "one.a").read_bytes() == (tmp_path / "two.a").read_bytes()
+
+
+def test_configure_finds_machine_code_in_the_objects_of_its_tests(
+    compiler: CompilerScripts, tmp_path: Path
+) -> None:
+    """As CPython's does, which looks for the bytes of a number. Other objects are bitcode."""
+    for name in ("conftest.c", "part.c"):
+        (tmp_path / name).write_text("double number = 9090423496703681033747047890550501147621.0;")
+    with (tmp_path / "way.cfg").open("a") as configuration:
+        configuration.write("-flto=thin\n")
+    _build(compiler, tmp_path, "cc -c conftest.c && cc -c part.c")
+    kinds = [(tmp_path / name).read_bytes()[:4] for name in ("conftest.o", "part.o")]
+    assert kinds == [b"\x7fELF", b"BC\xc0\xde"]
