@@ -49,7 +49,6 @@ SETTINGS = (
         "cold calls as others",
         ("-inline-cold-callsite-threshold=225", "-inlinecold-threshold=225"),
     ),
-    Setting("hot calls 1000", ("-hot-callsite-threshold=1000",)),
     Setting("hot calls 9000", ("-hot-callsite-threshold=9000",)),
     Setting("locally hot calls 1500", ("-locally-hot-callsite-threshold=1500",)),
     Setting("saved registers 65536", ("-regalloc-csr-first-time-cost=65536",)),

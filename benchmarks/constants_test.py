@@ -54,7 +54,7 @@ def test_builds_by_other_constants_are_compared_with_llvms(
     larger = text.pop("cold calls as others")
     assert isinstance(larger, float) and larger > 0
     # Neither a hot call nor a loop in a loop.
-    assert {text["hot calls 1000"], text["rare loops peeled"]} == {0.0}
+    assert {text["hot calls 9000"], text["rare loops peeled"]} == {0.0}
     assert programs.rows == [["work", "PGO", *[None] * (1 + len(SETTINGS))]]
     sums, programs = study()
     assert all(isinstance(row[1], float) for row in sums.rows)

@@ -172,8 +172,11 @@ class WayFolder:
             link = self._compiler.link_of(program)
             assert link is not None
             cache = f"-Wl,--thinlto-cache-dir={self.path / 'thinlto-cache'}"
-            start = time.monotonic()
+            start = 0.0
             for done, (number, target) in enumerate(zip(numbers, targets, strict=True)):
+                if done == 1:
+                    # The first link filled ThinLTO's cache.
+                    start = time.monotonic()
                 if done and time.monotonic() - start > _LAYOUTS_S:
                     return done
                 words = self._compiler.relink(link, [*layout_flags(number), cache], target)
