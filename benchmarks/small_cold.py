@@ -8,6 +8,7 @@ the profile was made, and pays for it. The levels for size make all code small, 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -23,18 +24,22 @@ from compiler_opt_perf.trial.runs import Contender, GivenRun
 from compiler_opt_perf.trial.trial import Request, prepare_ways
 from compiler_opt_perf.trial.ways import PLAIN, SMALL_COLD, SPEED
 
+Figure = TypeVar("Figure")
+
 PROGRAMS = {program.name: program for program in read_table().program}
 ROUNDS = 15
 #: Seed of the inputs that are timed.
 OTHER_SEED = SEED + 1
 LEVELS = ("-Os", "-Oz")
 _WAYS = (PLAIN, SPEED[1], SMALL_COLD[SPEED[1]])
-#: In the order of tables.
-BUILDS = (*LEVELS, *(way.name for way in _WAYS[1:]))
+_BUILDS = (*LEVELS, *(way.name for way in _WAYS[1:]))
+#: In the order of tables: builds against plain, and the last one against the same without small
+#: cold code.
+ROWS = (*_BUILDS, f"{_BUILDS[-1]}, to {_BUILDS[-2]}")
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What builds of a program change, in percent, in the order of `BUILDS`.
+    """What builds of a program change, in percent, in the order of `ROWS`.
 
     Attributes:
       text: of the machine code's bytes.
@@ -76,7 +81,7 @@ def study(
 
 
 def _built(task: tuple[Request, Path]) -> list[Contender]:
-    """Plain, and the builds in the order of `BUILDS`."""
+    """Plain, and the builds in the order of tables."""
     wanted, folder = task
     prepared = prepare_ways(wanted, folder)
     plain, *others = (of_trial(prepared, way) for way in _WAYS)
@@ -104,24 +109,30 @@ def _sizes(builds: Sequence[Contender]) -> Outcome:
         for measure in (text_bytes, stripped_bytes)
     )
     return Outcome(
-        [percent_change(one, text[0]) for one in text[1:]],
-        [percent_change(one, file[0]) for one in file[1:]],
+        [percent_change(*pair) for pair in _compared(text)],
+        [percent_change(*pair) for pair in _compared(file)],
     )
 
 
 def _times(builds: Sequence[Contender], run: GivenRun, rounds: int, path: Path) -> list[Interval]:
     found = timed_alike(builds, run, rounds, path)
-    plain, *others = zip(*found.seconds, strict=True)
-    return [measured(paired_change(one, plain)) for one in others]
+    seconds = list(zip(*found.seconds, strict=True))
+    return [measured(paired_change(*pair)) for pair in _compared(seconds)]
+
+
+def _compared(figures: Sequence[Figure]) -> list[tuple[Figure, Figure]]:
+    """The pairs of `ROWS`, by figures of plain and the builds."""
+    plain, *others = figures
+    return [*((one, plain) for one in others), (others[-1], others[-2])]
 
 
 def _sums(found: Mapping[str, Outcome]) -> Table:
     rows: list[list[Cell]] = []
-    for number, build in enumerate(BUILDS):
+    for number, row in enumerate(ROWS):
         times = [one.times[number] for one in found.values() if one.times]
         rows.append(
             [
-                build,
+                row,
                 mean_change([one.text[number] for one in found.values()]),
                 mean_change([one.file[number] for one in found.values()]),
                 mean_change([value for value, _, _ in times]) if times else None,
@@ -148,7 +159,7 @@ def _sums(found: Mapping[str, Outcome]) -> Table:
 
 def _all(found: Mapping[str, Outcome]) -> Table:
     rows: list[list[Cell]] = [
-        [name, *one.text, *(one.times or (None,) * len(BUILDS))]
+        [name, *one.text, *(one.times or (None,) * len(ROWS))]
         for name, one in sorted(found.items())
     ]
     return Table.of(
@@ -157,8 +168,8 @@ def _all(found: Mapping[str, Outcome]) -> Table:
         "profiled.",
         {
             "program": "text",
-            **{f"text, {build}": "percent:+1" for build in BUILDS},
-            **{f"time, {build}": "percent:+1" for build in BUILDS},
+            **{f"text, {row}": "percent:+1" for row in ROWS},
+            **{f"time, {row}": "percent:+1" for row in ROWS},
         },
         rows,
     )

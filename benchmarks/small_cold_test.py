@@ -43,13 +43,15 @@ def test_builds_are_timed_on_an_input_that_was_not_profiled(
         small_cold.study, ["work"], folder, toolchain, rounds=6, table={"work": _WORKER}
     )
     sums, programs = study(prepare=True)
-    assert [row[0] for row in sums.rows] == ["-Os", "-Oz", "AutoFDO", "AutoFDO-small-cold"]
+    assert [row[0] for row in sums.rows] == list(small_cold.ROWS)
+    assert small_cold.ROWS[-2:] == ("AutoFDO-small-cold", "AutoFDO-small-cold, to AutoFDO")
     changes = [row[1] for row in sums.rows if isinstance(row[1], float)]
-    _, smallest, autofdo, small_cold_code = changes
+    _, smallest, autofdo, small_cold_code, alone = changes
     assert smallest < -5 and small_cold_code < autofdo - 5
-    assert programs.rows[0][5:] == [None] * 4
+    assert 100 + small_cold_code == pytest.approx((100 + autofdo) * (1 + alone / 100), abs=0.01)
+    assert programs.rows[0][6:] == [None] * 5
     sums, programs = study()
-    assert all(isinstance(cell, tuple) for cell in programs.rows[0][5:])
+    assert all(isinstance(cell, tuple) for cell in programs.rows[0][6:])
     profiled, timed = sorted((folder / "work").glob("inputs-*"))
     assert (profiled / "words").read_text() != (timed / "words").read_text()
     assert str(timed) in (folder / "work" / "rounds-small-cold.json").read_text()
