@@ -46,8 +46,8 @@ _ROWS = (
     (
         "`-O2`, forty programs, AMD Zen 3",
         "AutoFDO, [cold code compiled for size](docs/results/small-cold.md)",
-        "time {harm/small-sums/AutoFDO-small-cold/time}, "
-        "text {harm/small-sums/AutoFDO-small-cold/text}",
+        "time {small-cold/sums/AutoFDO-small-cold/time}, "
+        "text {small-cold/sums/AutoFDO-small-cold/text}",
     ),
     (
         "a hot loop beside cold calls",
