@@ -3,12 +3,13 @@
 
 import dataclasses
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from benchmarks.common import BenchmarkError
 from compiler_opt_perf.policy.compiler_flags import CompilerFlags
 from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.trial.build import Project, WayFolder
 from compiler_opt_perf.trial.runs import Contender, GivenRun, Timed, timed
 from compiler_opt_perf.trial.trial import Prepared
@@ -43,6 +44,16 @@ def in_layouts(builds: Sequence[Contender], rounds: int) -> list[Contender]:
         dataclasses.replace(one, layouts=one.way.layouts(one.built, one.name, range(rounds)))
         for one in builds
     ]
+
+
+def link_layouts(pool: Pool, programs: Iterable[Sequence[Contender]], rounds: int) -> None:
+    """Links the builds of programs for `in_layouts`, in workers; what fails, fails again there."""
+    tasks = ((builds, rounds) for builds in programs)
+    pool.map(_linked, tasks, label="linking layouts")
+
+
+def _linked(task: tuple[Sequence[Contender], int]) -> None:
+    in_layouts(*task)
 
 
 def timed_alike(builds: Sequence[Contender], run: GivenRun, rounds: int, path: Path) -> Timed:

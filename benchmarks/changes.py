@@ -62,6 +62,15 @@ def mean_change(changes: Sequence[float]) -> float | Interval:
     return percents(mean, mean - half, mean + half)
 
 
+def mean_and_resolved(changes: Sequence[Interval]) -> list[Cell]:
+    """Of at least one change: the mean, and how many are resolved to be below and above zero."""
+    return [
+        mean_change([value for value, _, _ in changes]),
+        sum(high < 0 for _, _, high in changes),
+        sum(low > 0 for _, low, _ in changes),
+    ]
+
+
 def changes_table(
     name: str,
     caption: str,

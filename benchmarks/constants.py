@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from benchmarks.beside import beside, in_layouts, of_trial, timed_alike
+from benchmarks.beside import beside, link_layouts, of_trial, timed_alike
 from benchmarks.changes import mean_change, measured, percent_change
 from benchmarks.programs.forty import Program, in_turn, read_table, requests, side_by_side
 from benchmarks.results import Cell, Interval, Table
@@ -37,7 +37,7 @@ class Setting:
 
     Attributes:
       name: in tables.
-      options: of LLVM, without the first hyphen's `-mllvm`.
+      options: of LLVM; clang takes them after -mllvm.
     """
 
     name: str
@@ -73,6 +73,10 @@ class Case:
     def all(self) -> list[Contender]:
         """The builds in one row: plain, and the ways' in order."""
         return [self.plain, *(one for own in self.builds.values() for one in own)]
+
+    def texts(self) -> dict[str, "Outcome"]:
+        """By way, what the settings change in the code; nothing is timed."""
+        return {way: Outcome(_texts(builds)) for way, builds in self.builds.items()}
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -116,22 +120,16 @@ def study(
     with Pool() as pool:
         asked = requests(own, folder, toolchain, (PLAIN, *ways), rounds)
         built = side_by_side(pool, _built, asked, "building and profiling programs")
-        pool.map(_linked, built.values(), label="linking layouts")
-    found = {
-        (name, way): Outcome(_texts(builds))
-        for name, case in built.items()
-        for way, builds in case.builds.items()
-    }
+        link_layouts(pool, (case.all() for case in built.values()), rounds)
+    found = {name: case.texts() for name, case in built.items()}
 
     def time(name: str) -> dict[str, Outcome]:
-        note = folder / name / "rounds-constants.json"
-        return _timed(built[name], note)
+        return _timed(built[name], found[name], folder / name / "rounds-constants.json")
 
     names = {} if prepare else {name: name for name in built}
-    for name, outcomes in in_turn(time, names, "timing programs").items():
-        for way, outcome in outcomes.items():
-            found[name, way] = outcome
-    return tables(found) if found else []
+    found |= in_turn(time, names, "timing programs")
+    named = {(name, way): one for name, own in found.items() for way, one in own.items()}
+    return tables(named) if named else []
 
 
 def _built(task: tuple[Request, Path]) -> Case:
@@ -154,17 +152,13 @@ def _built(task: tuple[Request, Path]) -> Case:
     return Case(wanted, of_trial(prepared, PLAIN), builds)
 
 
-def _linked(case: Case) -> None:
-    in_layouts(case.all(), case.request.rounds)
-
-
 def _texts(builds: Sequence[Contender]) -> list[float]:
     base, *others = (text_bytes(one.way.program(one.built.program)) for one in builds)
     return [percent_change(one, base) for one in others]
 
 
-def _timed(case: Case, note: Path) -> dict[str, Outcome]:
-    """By way, the outcomes of a program."""
+def _timed(case: Case, texts: Mapping[str, Outcome], note: Path) -> dict[str, Outcome]:
+    """By way, the outcomes of a program, with times."""
     request = case.request
     found = timed_alike(case.all(), request.runs[0], request.rounds, note)
     plain, *columns = (list(column) for column in zip(*found.seconds, strict=True))
@@ -172,11 +166,11 @@ def _timed(case: Case, note: Path) -> dict[str, Outcome]:
     for way, builds in case.builds.items():
         own, columns = columns[: len(builds)], columns[len(builds) :]
         base, *others = own
-        outcomes[way] = Outcome(
-            _texts(builds),
-            measured(paired_change(base, plain)),
-            [measured(paired_change(one, base)) for one in others],
-            best_change(own),
+        outcomes[way] = msgspec.structs.replace(
+            texts[way],
+            plain=measured(paired_change(base, plain)),
+            times=[measured(paired_change(one, base)) for one in others],
+            best=best_change(own),
         )
     return outcomes
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks.changes import mean_change, measured, percent_change
+from benchmarks.changes import mean_and_resolved, mean_change, measured, percent_change
 from benchmarks.programs.forty import Program, in_turn, read_table, requests, side_by_side
 from benchmarks.results import Cell, Interval, Table
 from compiler_opt_perf.profile.callgrind import CacheGeometry
@@ -275,11 +275,8 @@ def _small_sums(found: Mapping[str, Outcome]) -> Table:
     for way in (one for small, base in _SMALL.items() for one in (base, small)):
         beside: list[Cell] = [None] * 4
         if way in _SMALL:
-            changes = [one.small[way] for one in own]
             beside = [
-                mean_change([change[0] for change in changes]),
-                sum(high < 0 for _, _, high in changes),
-                sum(low > 0 for _, low, _ in changes),
+                *mean_and_resolved([one.small[way] for one in own]),
                 mean_change([one.small_text(way) for one in own]),
             ]
         rows.append(

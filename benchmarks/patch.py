@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from elftools.elf.constants import SH_FLAGS
 
-from benchmarks.beside import beside, in_layouts, of_trial, timed_alike
+from benchmarks.beside import beside, link_layouts, of_trial, timed_alike
 from benchmarks.changes import mean_change, measured, percent_change
 from benchmarks.programs.forty import Program, in_turn, read_table, requests, side_by_side
 from benchmarks.results import Cell, Interval, Table
@@ -40,13 +40,11 @@ class Case:
       key: the program's name, and the way's.
       run: what is counted and timed.
       builds: plain, and the way's before the patch and with it.
-      rounds: how many the layouts are for.
     """
 
     key: tuple[str, str]
     run: GivenRun
     builds: tuple[Contender, ...]
-    rounds: int
 
     @property
     def differs(self) -> bool:
@@ -58,14 +56,6 @@ class Case:
         """Change of machine code by the patch, in percent."""
         _, before, after = (text_bytes(_program(one)) for one in self.builds)
         return percent_change(after, before)
-
-    def linked(self) -> list[Contender]:
-        """The builds in as many layouts as there are rounds."""
-        return in_layouts(self.builds, self.rounds)
-
-    def timed(self, path: Path) -> Timed:
-        """Times the builds in rounds. Raises what `timed_alike` does."""
-        return timed_alike(self.builds, self.run, self.rounds, path)
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -121,11 +111,12 @@ def study(
         counts = {label: (case, meter) for label, case in cases.items()}
         found = side_by_side(pool, _counted, counts, "counting instructions")
         counted = {label: cases[label] for label in found}
-        pool.map(Case.linked, counted.values(), label="linking layouts")
+        link_layouts(pool, (case.builds for case in counted.values()), rounds)
 
     def time(case: Case) -> tuple[Interval, ...]:
         name, way = case.key
-        return _times(case.timed(folder / name / f"rounds-patch-{way}.json"))
+        note = folder / name / f"rounds-patch-{way}.json"
+        return _times(timed_alike(case.builds, case.run, rounds, note))
 
     for label, times in in_turn(time, {} if prepare else counted, "timing programs").items():
         found[label] = msgspec.structs.replace(found[label], times=times)
@@ -145,7 +136,7 @@ def _built(task: tuple[str, Request, Path, Toolchain]) -> list[Case]:
             of_trial(prepared, way),
             beside(prepared, wanted.project, f"new-{number:02}", f"{way.name}, patched", flags),
         )
-        cases.append(Case((name, way.name), wanted.runs[0], builds, wanted.rounds))
+        cases.append(Case((name, way.name), wanted.runs[0], builds))
     return cases
 
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 
 import msgspec
 
-from benchmarks.beside import beside, in_layouts, of_trial, timed_alike
-from benchmarks.changes import mean_change, measured, percent_change
+from benchmarks.beside import beside, link_layouts, of_trial, timed_alike
+from benchmarks.changes import mean_and_resolved, mean_change, measured, percent_change
 from benchmarks.programs.forty import SEED, Program, in_turn, read_table, requests, side_by_side
 from benchmarks.results import Cell, Interval, Table
 from compiler_opt_perf.cost.size import stripped_bytes, text_bytes
@@ -68,8 +68,7 @@ def study(
     with Pool() as pool:
         asked = requests(own, folder, toolchain, _WAYS, rounds)
         built = side_by_side(pool, _built, asked, "building and profiling programs")
-        linking = ((builds, rounds) for builds in built.values())
-        pool.map(_linked, linking, label="linking layouts")
+        link_layouts(pool, built.values(), rounds)
         found = {name: _sizes(builds) for name, builds in built.items()}
 
     def time(name: str) -> list[Interval]:
@@ -99,10 +98,6 @@ def _built(task: tuple[Request, Path]) -> list[Contender]:
         for level in LEVELS
     ]
     return [plain, *levels, *others]
-
-
-def _linked(task: tuple[Sequence[Contender], int]) -> None:
-    in_layouts(*task)
 
 
 def _sizes(builds: Sequence[Contender]) -> Outcome:
@@ -138,9 +133,7 @@ def _sums(found: Mapping[str, Outcome]) -> Table:
                 row,
                 mean_change([one.text[number] for one in found.values()]),
                 mean_change([one.file[number] for one in found.values()]),
-                mean_change([value for value, _, _ in times]) if times else None,
-                sum(high < 0 for _, _, high in times) if times else None,
-                sum(low > 0 for _, low, _ in times) if times else None,
+                *(mean_and_resolved(times) if times else (None, None, None)),
             ]
         )
     return Table.of(

@@ -3,6 +3,7 @@
 
 import contextlib
 import hashlib
+import math
 import os
 import shlex
 import shutil
@@ -32,7 +33,8 @@ from compiler_opt_perf.trial.compiler import CompilerScripts
 from compiler_opt_perf.trial.errors import TrialError
 
 _LINES_SHOWN = 20
-# A way's links for layouts end after so long; rounds then take turns with fewer.
+# A way's links for layouts end so long after the first one, which fills ThinLTO's cache; rounds
+# then take turns with fewer.
 _LAYOUTS_S = 60.0
 
 
@@ -172,12 +174,9 @@ class WayFolder:
             link = self._compiler.link_of(program)
             assert link is not None
             cache = f"-Wl,--thinlto-cache-dir={self.path / 'thinlto-cache'}"
-            start = 0.0
+            end = math.inf
             for done, (number, target) in enumerate(zip(numbers, targets, strict=True)):
-                if done == 1:
-                    # The first link filled ThinLTO's cache.
-                    start = time.monotonic()
-                if done and time.monotonic() - start > _LAYOUTS_S:
+                if time.monotonic() > end:
                     return done
                 words = self._compiler.relink(link, [*layout_flags(number), cache], target)
                 try:
@@ -191,6 +190,8 @@ class WayFolder:
                     )
                     shutil.copy(program, targets[0])
                     return 1
+                if not done:
+                    end = time.monotonic() + _LAYOUTS_S
             return len(targets)
 
         made = memo(self.path / f"layouts-{numbers[0]}.json", inputs, int, make)
