@@ -22,7 +22,7 @@ RECIPE := tools/demo.toml
 
 TREE := $(OUT)/jsoncpp
 TRY := $(OUT)/try
-PROFILE := $(TRY)/way-0/profile/$(PROGRAM).pmu.json
+PROFILE := $(TRY)/way-00/profile/$(PROGRAM).pmu.json
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
