@@ -104,7 +104,7 @@ def test_takes_no_slower_build_of_a_loop_that_a_cold_call_spoils(
     trial = try_ways(request, tmp_path / "out")
     ways = {way.name: way for way in trial.ways}
     assert all(run.same_output for run in ways["AutoFDO"].runs)
-    # AutoFDO leaves the cold call alone: the loop takes three times as long, which a busy host shows.
+    # AutoFDO leaves the cold call alone: the loop takes three times as long.
     assert trial.verdict.take not in ("AutoFDO", "both")
     assert any("AutoFDO is slower on --run" in reason for reason in trial.verdict.reasons)
     assert _files(_PIXELS) == before
