@@ -149,8 +149,8 @@ def _compile_cost(
     return compile_cost.study(only or compile_cost.PROGRAMS, folder, toolchain)
 
 
-def _of_forty(name: str, summary: str, question: str, plot: results.Plot) -> None:
-    """Makes the command of a study of the forty programs, by the module of the same name."""
+def _of_programs(name: str, summary: str, question: str, plot: results.Plot) -> None:
+    """Makes the command of a study of programs of Debian, by the module of the same name."""
     module = name.replace("-", "_")
 
     @_benchmark(name, summary, question, plot, "bench-harm")
@@ -161,30 +161,36 @@ def _of_forty(name: str, summary: str, question: str, plot: results.Plot) -> Non
     def _run(
         folder: Path, only: list[str] | None, rounds: int, prepare: bool, toolchain: Toolchain
     ) -> list[results.Table]:
-        of_forty = importlib.import_module(f"benchmarks.{module}")
-        names = only or tuple(of_forty.PROGRAMS)
-        found: list[results.Table] = of_forty.study(
+        of_programs = importlib.import_module(f"benchmarks.{module}")
+        names = only or tuple(of_programs.PROGRAMS)
+        found: list[results.Table] = of_programs.study(
             names, folder, toolchain, rounds=rounds, prepare=prepare
         )
         return found
 
 
-_of_forty(
+_of_programs(
     "harm",
     "Times of forty programs of Debian that their own build systems build. An hour or two, idle.",
     "Does any program become slower by the policies?",
     results.Plot("worst", ["policies", "AutoFDO", "PGO-ThinLTO"]),
 )
-_of_forty(
+_of_programs(
     "constants",
     "Twenty programs by a profile with other constants of the compiler. Two hours, times idle.",
     "Does any constant of the compiler make builds by a profile faster?",
     results.Plot("sums", ["AutoFDO", "PGO-ThinLTO"]),
 )
-_of_forty(
+_of_programs(
     "small-cold",
     "Forty programs with small cold code, -Os and -Oz, on other inputs. An hour, times idle.",
     "What does it cost to compile cold code for size?",
+    results.Plot("sums", ["text", "time"]),
+)
+_of_programs(
+    "large",
+    "CPython, PostgreSQL, LevelDB and clasp by profiles and policies. Two hours, times idle.",
+    "What do profiles and policies give large programs?",
     results.Plot("sums", ["text", "time"]),
 )
 

@@ -43,8 +43,10 @@ def test_builds_are_timed_on_an_input_that_was_not_profiled(
         small_cold.study, ["work"], folder, toolchain, rounds=6, table={"work": _WORKER}
     )
     sums, programs = study(prepare=True)
-    assert [row[0] for row in sums.rows] == list(small_cold.ROWS)
-    assert small_cold.ROWS[-2:] == ("AutoFDO-small-cold", "AutoFDO-small-cold, to AutoFDO")
+    assert [row[0] for row in sums.rows[-2:]] == [
+        "AutoFDO-small-cold",
+        "AutoFDO-small-cold, to AutoFDO",
+    ]
     changes = [row[1] for row in sums.rows if isinstance(row[1], float)]
     _, smallest, autofdo, small_cold_code, alone = changes
     assert smallest < -5 and small_cold_code < autofdo - 5

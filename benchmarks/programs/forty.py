@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The table of programs in forty.toml: Debian's sources, built by their own build systems.
+"""Tables of programs of Debian, such as forty.toml, built by their own build systems.
 
-Half of them, drawn by a seed, may be used to choose a policy. The other half only judges.
+Half of the forty, drawn by a seed, may be used to choose a policy. The other half only judges.
 """
 
 import contextlib
@@ -33,7 +33,6 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 TABLE = Path(__file__).with_name("forty.toml")
-_INPUTS = "{inputs}"
 #: Of the inputs of profiled runs.
 SEED = 1
 _MODELS = {
@@ -61,7 +60,8 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
       kind: what it does, in two words.
       set: whether it may be used to choose by, or only judges.
       build: command of the shell, in the tree.
-      run: command of the shell, in the tree; `{inputs}` stands for the folder of its inputs.
+      run: command of the shell, in the tree; `{inputs}` stands for the folder of its inputs,
+        `{programs}` for that of this table, and `{seed}` for the inputs' seed.
       binary: the program's path in the tree; None for the first program in the run.
       inputs: generated ones.
       files: given inputs, by name.
@@ -98,7 +98,8 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
                     MAKERS[one.make](partial / one.file, one.size, seed)
                 for name, text in self.files.items():
                     (partial / name).write_text(text)
-        return GivenRun("run", self.run.replace(_INPUTS, str(inputs)))
+        named = {"inputs": inputs, "programs": TABLE.parent, "seed": seed}
+        return GivenRun("run", re.sub(r"\{(\w+)\}", lambda one: str(named[one[1]]), self.run))
 
     def request(
         self, folder: Path, toolchain: Toolchain, ways: Sequence[Way], rounds: int

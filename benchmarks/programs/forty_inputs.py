@@ -12,6 +12,7 @@ from benchmarks.programs.inputs import (
     write_document,
     write_map,
     write_program,
+    write_statements,
 )
 
 _LETTERS = "etaoinshrdlucmfwypvbgkjqxz"
@@ -340,6 +341,7 @@ MAKERS: dict[str, Callable[[Path, int, int], None]] = {
     "raw-sound": _raw_sound,
     "right-to-left": _right_to_left,
     "sound": _sound,
+    "statements": write_statements,
     "text": _text,
     "xml": _xml,
 }

@@ -143,3 +143,44 @@ def write_program(path: Path, functions: int, seed: int) -> None:
     calls = " + ".join(f"f{number}(argc, {number})" for number in range(0, functions, 50))
     lines.append(f"int main(int argc, char **argv) {{ return {calls}; }}")
     write_text(path, "\n".join(lines) + "\n")
+
+
+_SCHEMA = """\
+create table account (id int primary key, branch int, balance int, name text, day date)
+insert into account select i, i % 97, i * 7919 % 10007, md5(i::text), date '2020-01-01' + i % 900 \
+from generate_series(0, 4999) i
+create index account_branch on account (branch, balance)
+create table history (account int references account, delta int, note text)
+create index history_account on history (account)
+analyze
+"""
+_STATEMENTS = (
+    "select name, balance from account where id = {account}",
+    "update account set balance = balance + {delta} where id = {account}",
+    "insert into history values ({account}, {delta}, '{word}')",
+    "select day, sum(balance) from account where branch = {branch} group by day order by 2, 1",
+    "select a.name, h.delta from account a join history h on h.account = a.id "
+    "where a.branch < {branch} order by h.delta desc, a.id limit 5",
+    "select upper(name), position('{word}' in name) from account where name like '{branch}%'",
+    "select json_agg(t) from (select note, delta from history where delta > {delta} limit 9) t",
+    "select to_char(day, 'YYYY-MM'), rank() over (order by balance) from account "
+    "where branch = {branch} and not exists (select from history where account = id)",
+    "delete from history where account = {account} and delta < {delta}",
+    "select count(*) from account where name ~ '[{branch}]+a' and branch < 9",
+)
+
+
+def write_statements(path: Path, count: int, seed: int) -> None:
+    """Statements of a bank for one connection of PostgreSQL's, undone at the end; one a line."""
+    generator = random.Random(seed)
+    lines = ["begin", *_SCHEMA.splitlines()]
+    for _ in range(count):
+        lines.append(
+            generator.choice(_STATEMENTS).format(
+                account=generator.randrange(5000),
+                branch=generator.randrange(97),
+                delta=generator.randrange(-500, 500),
+                word=f"{generator.randrange(4096):x}",
+            )
+        )
+    path.write_text("\n".join([*lines, "rollback"]) + "\n")
