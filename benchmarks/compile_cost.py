@@ -181,7 +181,7 @@ def jobs(cases: Mapping[str, Built], clang: Path, profile: Path, meter: Meter) -
     return random.Random(_SEED).sample(found, min(MODULES, len(found)))
 
 
-def study(programs: Sequence[str], folder: Path, tools: Toolchain) -> list[Table]:
+def study(programs: Sequence[str], folder: Path, toolchain: Toolchain) -> list[Table]:
     """Measures modules of some of `PROGRAMS`; returns the tables.
 
     Modules that were counted with the same folder before are not counted again.
@@ -201,7 +201,7 @@ def study(programs: Sequence[str], folder: Path, tools: Toolchain) -> list[Table
         module: {way: Counted(**row) for way, row in rows.items()}
         for module, rows in saved(folder, ["counts"]).get("counts", {}).items()
     }
-    wanted = jobs(cases, tools.clang, profile, meter)
+    wanted = jobs(cases, toolchain.clang, profile, meter)
     todo = [job for job in wanted if job.module not in counts]
 
     def keep(job: Job, found: dict[str, Counted]) -> None:

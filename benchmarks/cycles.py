@@ -34,7 +34,7 @@ from benchmarks.parts import PartsError, RunParts
 from benchmarks.programs.workloads import COUNTED
 from benchmarks.results import Cell, Table
 from compiler_opt_perf.blocks.cpu_files import llvm_name
-from compiler_opt_perf.blocks.model import CostModel
+from compiler_opt_perf.blocks.model import load
 from compiler_opt_perf.blocks.neighbours import paired
 from compiler_opt_perf.cost.correction import (
     BLOCKS,
@@ -174,7 +174,7 @@ def study(
     programs: Sequence[str],
     folder: Path,
     toolchain: Toolchain,
-    model: CostModel,
+    model: Path,
     *,
     cpu: Path,
     rounds: int,
@@ -184,6 +184,7 @@ def study(
 
     Args:
       folder: for builds and results; correction.json is the correction fitted to all programs.
+      model: folder of a learned cost model.
       cpu: CPU file, of a CPU that the model knows.
       rounds: how often each program runs to be timed.
       processor: number of the processor to which runs are bound.
@@ -192,7 +193,7 @@ def study(
       BenchmarkError: a program's runs differ, or there are results of one program only.
       LearnedError: the model does not know the CPU.
     """
-    learned = LearnedReplay(model, llvm_name(cpu))
+    learned = LearnedReplay(load(model), llvm_name(cpu))
     folder.mkdir(parents=True, exist_ok=True)
     chain = folder / "chain"
     build_chain(chain)

@@ -23,7 +23,6 @@ from benchmarks.fitting import FAULTS
 from benchmarks.measured_runs import Timed, build_chain
 from benchmarks.timing import Rounds
 from compiler_opt_perf.blocks.cpu_files import cpu_file
-from compiler_opt_perf.blocks.model import load
 from compiler_opt_perf.cost.correction import INPUTS
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.timing import find_meter
@@ -132,6 +131,6 @@ def test_what_pmu_data_tell_is_told_apart_from_that_there_are_any() -> None:
 @pytest.mark.compiler
 def test_one_program_has_no_other_to_be_judged_by(tmp_path: Path, toolchain: Toolchain) -> None:
     write_json(tmp_path / "lua.json", msgspec.to_builtins(result(1.5)))
-    model = load(REPO_ROOT / "models" / "cost-znver3")
+    model = REPO_ROOT / "models" / "cost-znver3"
     with pytest.raises(BenchmarkError, match="results of lua only.*measure another program, too"):
         study([], tmp_path, toolchain, model, cpu=cpu_file("znver3"), rounds=1, processor=0)

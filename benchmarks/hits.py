@@ -320,7 +320,7 @@ def _shares_of(counts: dict[str, int], outcomes: Sequence[str]) -> list[Cell]:
     return [100 * counts.get(outcome, 0) / total if total else None for outcome in outcomes]
 
 
-def study(programs: Sequence[str], folder: Path, tools: Toolchain) -> list[Table]:
+def study(programs: Sequence[str], folder: Path, toolchain: Toolchain) -> list[Table]:
     """Measures some of `PROGRAMS`; returns tables of all results in the folder."""
     for name in programs:
         own, path = folder / name, folder / f"{name}.pmu.json"
@@ -331,7 +331,7 @@ def study(programs: Sequence[str], folder: Path, tools: Toolchain) -> list[Table
         for compilation in COMPILATIONS:
             logging.info("%s, %s", name, compilation.name)
             found[compilation.name] = lookups(
-                case, compilation, tools, path, counters, own / "lookups"
+                case, compilation, toolchain, path, counters, own / "lookups"
             )
             write_json(folder / f"{name}.lookups.json", found)
     return tables(saved(folder, PROGRAMS, ".lookups.json"))

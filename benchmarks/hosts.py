@@ -61,7 +61,10 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def study(
-    folder: Path, releases: Sequence[str], targets: Sequence[str], share: Sequence[Path]
+    folder: Path,
+    releases: Sequence[str],
+    targets: Sequence[str] = TARGETS,
+    share: Sequence[Path] = (),
 ) -> list[Table]:
     """Runs make's targets on systems of the releases.
 

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 import ast
+import importlib
+import inspect
 import re
 from pathlib import Path
 
@@ -35,11 +37,20 @@ def test_wrong_words_are_named(words: list[str], message: str) -> None:
     assert result.exit_code == 2 and message in result.output
 
 
+@pytest.mark.parametrize("name", sorted(_BENCHMARKS))
+def test_options_are_what_a_study_takes(name: str) -> None:
+    study = importlib.import_module(f"benchmarks.{name.replace('-', '_')}").study
+    arguments = inspect.signature(study).parameters
+    given = {option.name for option in main.commands[name].params} - {"output"}
+    needed = {key for key, one in arguments.items() if one.default is inspect.Parameter.empty}
+    assert needed <= given <= set(arguments)
+
+
 def test_tables_of_some_programs_are_not_published(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = results.Table.of("cost", "Cost.", {"program": "text"}, [["lua"]])
-    monkeypatch.setattr(collect, "study", lambda *_: [table])
+    monkeypatch.setattr(collect, "study", lambda **_: [table])
     monkeypatch.setattr(results, "FOLDER", tmp_path / "published")
     folder, published = tmp_path / "folder", tmp_path / "published" / "collect.json"
     shown = CliRunner().invoke(main, ["collect", f"--folder={folder}", "--only=lua"]).output

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Kinds of options that the commands of benchmarks share."""
+"""Options that the commands of benchmarks share."""
 
 import csv
 from collections.abc import Callable, Sequence
@@ -8,8 +8,10 @@ from typing import Any
 
 import click
 
-from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.toolchain.installation import MOCK_SET, Toolchain
 from compiler_opt_perf.toolchain.layout import set_folder
+
+Option = Callable[..., Any]
 
 
 class ToolchainFolder(click.ParamType[Toolchain]):
@@ -21,6 +23,17 @@ class ToolchainFolder(click.ParamType[Toolchain]):
         if isinstance(value, Toolchain):
             return value
         return Toolchain.load(Path(value) if "/" in value else set_folder(value))
+
+
+class CpuFile(click.ParamType[Path]):
+    """A CPU file, or the name of one."""
+
+    name = "cpu"
+
+    def convert(self, value: Any, *_: Any) -> Path:
+        from compiler_opt_perf.blocks.cpu_files import cpu_file
+
+        return cpu_file(value)
 
 
 class Some(click.ParamType[list[str]]):
@@ -49,3 +62,57 @@ def keys_of(module: str, name: str) -> Some:
         return tuple(found)
 
     return Some(words)
+
+
+TOOLCHAIN = click.option(
+    "--toolchain",
+    type=ToolchainFolder(),
+    default=MOCK_SET,
+    show_default=True,
+    help="Folder of the patched tools, or the name of one in build/toolchain.",
+)
+PROCESSOR = click.option(
+    "--processor",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Processor to which timed runs are bound.",
+)
+CPU = click.option(
+    "--cpu",
+    type=CpuFile(),
+    default="host",
+    show_default=True,
+    help="A CPU file, or the name of one.",
+)
+
+
+def rounds(default: int, least: int = 3, what: str = "Timed runs.") -> Option:
+    """--rounds."""
+    return click.option(
+        "--rounds", type=click.IntRange(least), default=default, show_default=True, help=what
+    )
+
+
+#: Of studies of programs that their own build systems build.
+OF_DEBIAN = [
+    rounds(15, 6),
+    click.option(
+        "--prepare", is_flag=True, help="All but the times, on a machine that is not idle."
+    ),
+    TOOLCHAIN,
+]
+
+
+def ways(module: str, names: str) -> Option:
+    """--ways, of a table in a benchmark's module."""
+    return click.option(
+        "--ways", type=keys_of(module, names), help="Ways of compiling; default: all."
+    )
+
+
+def model(default: str, what: str = "Folder of a policy.") -> Option:
+    """--model, one folder."""
+    return click.option(
+        "--model", type=click.Path(path_type=Path), default=default, show_default=True, help=what
+    )

@@ -12,7 +12,6 @@ figures are processor time of all processes, which other work on the machine dis
 
 import functools
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -48,11 +47,18 @@ class _Spent:
 
 
 def study(
-    corpora: Path, model: Path, toolchain: Toolchain, *, modules: int = 40, rounds: int = 3
+    folder: Path,
+    corpora: Path,
+    model: Path,
+    toolchain: Toolchain,
+    *,
+    modules: int = 40,
+    rounds: int = 3,
 ) -> list[Table]:
     """Compiles some modules in each way.
 
     Args:
+      folder: for an object file.
       corpora: a folder with corpora in it, for `inline-size`.
       model: folder of a policy.
       modules: drawn at random, seed 1.
@@ -72,11 +78,11 @@ def study(
     compiler = Compiler.of(toolchain, _PROBLEM)
     logging.info("%d of %d modules, seed 1", len(drawn), len(found))
     spent: dict[str, list[_Spent]] = {}
-    with Pool(1) as pool, tempfile.TemporaryDirectory(prefix="throughput-") as folder:
+    with Pool(1) as pool:
         jobs = [Job(compiler, one, model) for one in drawn]
         label_jobs = [LabelJob(compiler, one, model) for one in drawn]
         ways: dict[str, Callable[[], _Spent]] = {
-            _PLAIN: functools.partial(_plain, compiler, drawn, Path(folder)),
+            _PLAIN: functools.partial(_plain, compiler, drawn, folder),
             "worker, bytes of text": functools.partial(_ours, pool, measure_candidate, jobs),
             "worker, log and bytes by function": functools.partial(
                 _ours, pool, module_sizes, label_jobs

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.compiler
 def test_each_way_compiles(toolchain: Toolchain, tmp_path: Path) -> None:
     model = REPO_ROOT / "models" / "inline-size"
     with pytest.raises(BenchmarkError, match="no corpus"):
-        study(tmp_path, model, toolchain)
+        study(tmp_path, tmp_path, model, toolchain)
     corpus = tmp_path / "corpora" / "one"
     corpus.mkdir(parents=True)
     for name in ("a", "b"):
@@ -27,7 +27,7 @@ def test_each_way_compiles(toolchain: Toolchain, tmp_path: Path) -> None:
         run_command([stock_tool("clang"), *words, "-o", corpus / f"{name}.bc"])
     description = {"modules": ["a", "b"], "global_command_override": ["-Oz"]}
     (corpus / "corpus_description.json").write_text(json.dumps(description))
-    (table,) = study(tmp_path / "corpora", model, toolchain, modules=2, rounds=1)
+    (table,) = study(tmp_path, tmp_path / "corpora", model, toolchain, modules=2, rounds=1)
     plain, *workers = table.rows
     assert plain[:2] == ["plain clang", 2] and plain[3] == 1
     assert len(workers) == 2
