@@ -22,6 +22,7 @@ from compiler_opt_perf.trial.ways import Way
 
 Figure = TypeVar("Figure")
 
+ROUNDS = 15
 #: Seed of the inputs that are timed.
 OTHER_SEED = SEED + 1
 
@@ -45,6 +46,7 @@ class Comparison:
     """What is built and compared.
 
     Attributes:
+      programs: by name.
       note: name of the files that keep the rounds.
       ways: of the trial of a program.
       build: builds a program in a worker: plain first, then the others.
@@ -52,6 +54,7 @@ class Comparison:
       not_timed: programs of which another input is too long.
     """
 
+    programs: Mapping[str, Program]
     note: str
     ways: Sequence[Way]
     build: Callable[[tuple[Request, Path]], list[Contender]]
@@ -60,16 +63,25 @@ class Comparison:
 
     def study(
         self,
-        programs: Sequence[Program],
+        programs: Sequence[str],
         folder: Path,
         toolchain: Toolchain,
-        rounds: int,
-        prepare: bool,
+        *,
+        rounds: int = ROUNDS,
+        prepare: bool = False,
+        table: Mapping[str, Program] | None = None,
     ) -> list[Table]:
-        """Builds programs in all ways, and times them; arguments are those of `harm.study`."""
-        named = {program.name: program for program in programs}
+        """Builds programs in all ways, and times them.
+
+        Args:
+          folder, toolchain, rounds, prepare: as of `harm.study`.
+          table: programs by name; None for the comparison's own.
+        """
+        named = self.programs if table is None else table
         with Pool() as pool:
-            asked = requests(programs, folder, toolchain, self.ways, rounds)
+            asked = requests(
+                (named[name] for name in programs), folder, toolchain, self.ways, rounds
+            )
             built = side_by_side(pool, self.build, asked, "building and profiling programs")
             link_layouts(pool, built.values(), rounds)
             found = {name: self._sizes(builds) for name, builds in built.items()}

@@ -5,20 +5,16 @@ Programs are those of programs/large.toml. They run an input of another seed tha
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.beside import beside, of_trial
 from benchmarks.comparison import Comparison
-from benchmarks.programs.forty import TABLE, Program, read_table
-from benchmarks.results import Table
-from compiler_opt_perf.toolchain.installation import Toolchain
+from benchmarks.programs.forty import TABLE, read_table
 from compiler_opt_perf.trial.runs import Contender
 from compiler_opt_perf.trial.trial import Request, prepare_ways
 from compiler_opt_perf.trial.ways import PGO, SPEED
 
 PROGRAMS = {program.name: program for program in read_table(TABLE.with_name("large.toml")).program}
-ROUNDS = 15
 _WAYS = (*SPEED, *PGO)
 _POLICIES, _THINLTO = SPEED[2], PGO[1]
 _WITH_POLICIES = f"{_THINLTO.name} and policies"
@@ -37,7 +33,8 @@ def _built(task: tuple[Request, Path]) -> list[Contender]:
     return [*(of_trial(prepared, way) for way in _WAYS), added]
 
 
-COMPARISON = Comparison(
+study = Comparison(
+    PROGRAMS,
     "large",
     _WAYS,
     _built,
@@ -47,18 +44,4 @@ COMPARISON = Comparison(
         "policies, to AutoFDO": (3, 1),
         f"policies, to {_THINLTO.name}": (len(_WAYS), len(_WAYS) - 1),
     },
-)
-
-
-def study(
-    programs: Sequence[str],
-    folder: Path,
-    toolchain: Toolchain,
-    *,
-    rounds: int = ROUNDS,
-    prepare: bool = False,
-    table: Mapping[str, Program] = PROGRAMS,
-) -> list[Table]:
-    """Builds programs in all ways, and times them; arguments are those of `harm.study`."""
-    own = [table[name] for name in programs]
-    return COMPARISON.study(own, folder, toolchain, rounds, prepare)
+).study

@@ -6,20 +6,16 @@ the profile was made, and pays for it. The levels for size make all code small, 
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.beside import beside, of_trial
 from benchmarks.comparison import Comparison
-from benchmarks.programs.forty import Program, read_table
-from benchmarks.results import Table
-from compiler_opt_perf.toolchain.installation import Toolchain
+from benchmarks.programs.forty import read_table
 from compiler_opt_perf.trial.runs import Contender
 from compiler_opt_perf.trial.trial import Request, prepare_ways
 from compiler_opt_perf.trial.ways import PLAIN, SMALL_COLD, SPEED
 
 PROGRAMS = {program.name: program for program in read_table().program}
-ROUNDS = 15
 LEVELS = ("-Os", "-Oz")
 _AUTOFDO, _SMALL = SPEED[1], SMALL_COLD[SPEED[1]]
 _WAYS = (PLAIN, _AUTOFDO, _SMALL)
@@ -44,7 +40,8 @@ def _built(task: tuple[Request, Path]) -> list[Contender]:
     return [plain, *levels, *others]
 
 
-COMPARISON = Comparison(
+study = Comparison(
+    PROGRAMS,
     "small-cold",
     _WAYS,
     _built,
@@ -57,18 +54,4 @@ COMPARISON = Comparison(
     },
     # Formulas of other seeds are solved in a minute, not in half a second.
     not_timed=frozenset({"cadical"}),
-)
-
-
-def study(
-    programs: Sequence[str],
-    folder: Path,
-    toolchain: Toolchain,
-    *,
-    rounds: int = ROUNDS,
-    prepare: bool = False,
-    table: Mapping[str, Program] = PROGRAMS,
-) -> list[Table]:
-    """Builds programs in all ways, and times them; arguments are those of `harm.study`."""
-    own = [table[name] for name in programs]
-    return COMPARISON.study(own, folder, toolchain, rounds, prepare)
+).study
