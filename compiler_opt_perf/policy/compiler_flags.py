@@ -26,6 +26,9 @@ from compiler_opt_perf.toolchain.model_inputs import MODELS
 # inlining (docs/collect.md). A later
 # -g, as in CMake's RelWithDebInfo, takes the place of the line tables.
 _LOCATIONS = ("-gline-tables-only", "-fdebug-info-for-profiling")
+# The compiler warns of a module that the profile does not know, such as one that the program does
+# not link. With -Werror, that must not end the build.
+_NO_ERROR = "-Wno-error=backend-plugin"
 _NO_DEFERRAL = "-enable-npm-pgo-inline-deferral=false"
 # Of functions that the profile knows cold, and of blocks.
 _SMALL_FUNCTIONS = ("-mllvm", "-pgo-cold-func-opt=minsize")
@@ -41,7 +44,8 @@ class CompilerFlags:
     Attributes:
       toolchain: the patched tools.
       options: of LLVM; compile jobs take them after -mllvm, the linker as they are.
-      location_words: options of clang, for the debug info by which the profile is looked up.
+      location_words: options of clang, for the debug info by which the profile is looked up, and
+        for warnings of the profile.
       profile_words: options of clang, for the compiler's own use of the profile.
       policies: for each policy, a sentence that says what it is for.
       warnings: what the user should know about them.
@@ -208,18 +212,20 @@ def compiler_flags(
             f"compiled in: {build_it}"
         )
     options = list(modes)
+    locations = _LOCATIONS if profile is not None else ()
     if development:
         options.append(f"-litert-library={toolchain.litert_library}")
     if profile is not None:
         options.append(_NO_DEFERRAL)
     if profile is not None and modes:
         options.append(f"-pmu-profile={profile.absolute()}")
+        locations = (*locations, _NO_ERROR)
         if rates:
             options.append(f"-pmu-extra-features={','.join(rates)}")
     return CompilerFlags(
         toolchain,
         tuple(options),
-        location_words=_LOCATIONS if profile is not None else (),
+        location_words=locations,
         profile_words=_autofdo(profile.absolute()) if autofdo and profile is not None else (),
         policies=tuple(policies),
         warnings=tuple(warnings),
