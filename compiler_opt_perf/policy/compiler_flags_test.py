@@ -28,14 +28,14 @@ _MODELS = {
     "regalloc-evict": _LIT / "Inputs" / "evict-last",
 }
 # Several files, a static and a shared library: what CMake links in different ways. -Werror finds
-# unused arguments, and the repeated option what CMake makes of such.
+# unused arguments and warnings, and the repeated option what CMake makes of such.
 _FILES = {
     "CMakeLists.txt": """\
 cmake_minimum_required(VERSION 3.25)
 project(program C CXX)
 add_compile_options(-Wall -Werror "SHELL:-mllvm -inline-threshold=100")
 add_link_options(-Werror)
-add_library(one STATIC one.cpp)
+add_library(one STATIC one.cpp unused.c)
 add_library(two SHARED two.c)
 add_executable(program main.cpp)
 target_link_libraries(program one two)
@@ -56,6 +56,8 @@ static int clamp(int x, int low, int high) { return x < low ? low : x > high ? h
 int one(int x) { return clamp(x, 2, 7) * clamp(x, 1, 5) - clamp(x, 0, 3); }
 """,
     "two.c": "int two(int x) { return x * x; }\n",
+    # The program does not link it, so that the profile knows none of its functions.
+    "unused.c": "".join(f"int f{n}(int *p) {{ return p[{n}]; }}\n" for n in range(60)),
 }
 
 
@@ -81,8 +83,12 @@ def profile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The lit tests' profile, in the form that the compiler reads."""
     folder = tmp_path_factory.mktemp("profile") / "inputs"
     shutil.copytree(_LIT / "PMUProfile" / "Inputs", folder)
-    run_command([sys.executable, _LIT / "Inputs" / "seal.py", folder / "foo.pmu.json"])
-    return folder / "foo.pmu.json"
+    manifest = folder / "foo.pmu.json"
+    (folder / "names.txt").write_text("main\n")
+    listed = {"functions": {"file": "foo.functions", "names": "names.txt"}}
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | listed))
+    run_command([sys.executable, _LIT / "Inputs" / "seal.py", manifest])
+    return manifest
 
 
 @pytest.mark.parametrize("lto", [False, True], ids=["objects", "thinlto"])
