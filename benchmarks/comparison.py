@@ -147,17 +147,14 @@ class Comparison:
 
     def _all(self, found: Mapping[str, Outcome]) -> Table:
         rows: list[list[Cell]] = [
-            [name, *one.text, *(one.times or (None,) * len(self.rows))]
+            [name, row, one.text[number], one.times[number] if one.times else None]
             for name, one in sorted(found.items())
+            for number, row in enumerate(self.rows)
         ]
         return Table.of(
             "programs",
-            "Change against plain `-O2`: machine code, and processor time on an input that was not "
-            "profiled.",
-            {
-                "program": "text",
-                **{f"text, {row}": "percent:+1" for row in self.rows},
-                **{f"time, {row}": "percent:+1" for row in self.rows},
-            },
+            "Change of machine code, and of processor time on an input that was not profiled; "
+            "against plain `-O2` where no other build is named.",
+            {"program": "text", "build": "text", "text": "percent:+1", "time": "percent:+1"},
             rows,
         )

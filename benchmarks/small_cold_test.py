@@ -51,9 +51,9 @@ def test_builds_are_timed_on_an_input_that_was_not_profiled(
     _, smallest, autofdo, small_cold_code, alone = changes
     assert smallest < -5 and small_cold_code < autofdo - 5
     assert 100 + small_cold_code == pytest.approx((100 + autofdo) * (1 + alone / 100), abs=0.01)
-    assert programs.rows[0][6:] == [None] * 5
+    assert [row[-1] for row in programs.rows] == [None] * 5
     sums, programs = study()
-    assert all(isinstance(cell, tuple) for cell in programs.rows[0][6:])
+    assert all(isinstance(row[-1], tuple) for row in programs.rows)
     profiled, timed = sorted((folder / "work").glob("inputs-*"))
     assert (profiled / "words").read_text() != (timed / "words").read_text()
     assert str(timed) in (folder / "work" / "rounds-small-cold.json").read_text()
