@@ -66,14 +66,14 @@ def _benchmark(
       folder: name of the default folder in build/.
     """
     module = name.replace("-", "_")
-    chosen = some.lower() if some else None
+    chosen = (some or "").lower()
 
     def run(folder: Path, output: Path | None, **values: Any) -> None:
         folder = folder.resolve()
         folder.mkdir(parents=True, exist_ok=True)
         studied = importlib.import_module(f"benchmarks.{module}")
-        partial = chosen is not None and values[chosen] is not None
-        if some and chosen and not partial:
+        partial = values.get(chosen) is not None
+        if some and not partial:
             values[chosen] = tuple(getattr(studied, some))
         given = {key: value for key, value in values.items() if value is not None}
         tables: list[results.Table] = studied.study(folder=folder, **given)
@@ -103,7 +103,7 @@ def _benchmark(
             + (f", or FOLDER/{name}.json with --only]" if some else "]"),
         ),
     ]
-    if some and chosen:
+    if some:
         own.append(
             click.option(
                 "--only",
@@ -156,7 +156,7 @@ _benchmark(
 )
 _benchmark(
     "large",
-    "CPython, PostgreSQL, LevelDB and clasp by profiles and policies. Two hours, times idle.",
+    "CPython, PostgreSQL, LevelDB and clasp by profiles and policies. Hours, times idle.",
     "What do profiles and policies give large programs?",
     results.Plot("sums", ["text", "time"]),
     OF_DEBIAN,

@@ -40,6 +40,6 @@ def test_policies_are_added_to_thinlto_by_counters(
     assert [row[1:] for row in programs.rows] == [[row[0], row[1], None] for row in sums.rows]
     configuration = (tmp_path / "work" / "try" / "way-on" / "way.cfg").read_text()
     assert "-fprofile-use=" in configuration and "-flto=thin" in configuration
-    assert "$-Xlinker -inliner-model=" in configuration or "-pmu-profile=" in configuration
+    assert "-pmu-profile=" in configuration
     sums, programs = study()
     assert all(isinstance(row[-1], tuple) for row in programs.rows)

@@ -65,6 +65,7 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
       binary: the program's path in the tree; None for the first program in the run.
       inputs: generated ones.
       files: given inputs, by name.
+      table: name of the file that the program stands in.
     """
 
     name: str
@@ -79,13 +80,14 @@ class Program(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     binary: str | None = None
     inputs: list[Made] = []
     files: dict[str, str] = {}
+    table: str = TABLE.name
 
     def project(self) -> Project:
         """What is built. Raises ToolchainError if the source cannot be fetched."""
         tree = debian_source(self.package)
         found = re.search(r"\((\S+)\)", read_input(tree / "debian" / "changelog").decode())
         if found is None or found[1] != self.version:
-            logging.warning("%s: is not version %s of %s", tree, self.version, TABLE.name)
+            logging.warning("%s: is not version %s of %s", tree, self.version, self.table)
         return Project(tree, self.build, "-O2")
 
     def given_run(self, folder: Path, seed: int = SEED) -> GivenRun:
@@ -128,9 +130,11 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def read_table(path: Path = TABLE) -> Table:
     """Reads a table of programs. Raises BenchmarkError, with the file and the place in it."""
     try:
-        return msgspec.toml.decode(read_input(path), type=Table)
+        table = msgspec.toml.decode(read_input(path), type=Table)
     except (OSError, msgspec.MsgspecError) as error:
         raise BenchmarkError(f"{path}: {error}") from error
+    named = [msgspec.structs.replace(one, table=path.name) for one in table.program]
+    return msgspec.structs.replace(table, program=named)
 
 
 def drawn(names: Sequence[str], seed: int) -> set[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Generated inputs of the programs in forty.toml: by name, what writes a file of some size."""
+"""Generated inputs of the tables' programs: by name, what writes a file of some size."""
 
 import math
 import random

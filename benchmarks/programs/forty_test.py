@@ -11,6 +11,7 @@ from benchmarks.programs.forty_inputs import MAKERS
 from compiler_opt_perf.corpus.program_table import PROGRAMS
 
 _TABLE = read_table()
+_LARGE = read_table(TABLE.with_name("large.toml"))
 
 
 def test_forty_programs_are_split_as_drawn() -> None:
@@ -35,8 +36,13 @@ def test_they_differ() -> None:
     assert {"CMake", "autotools", "Meson", "make"} <= {one.system for one in _TABLE.program}
 
 
+def test_programs_know_their_table() -> None:
+    assert {program.table for program in _TABLE.program} == {"forty.toml"}
+    assert {program.table for program in _LARGE.program} == {"large.toml"}
+
+
 def test_runs_use_the_inputs_that_there_are() -> None:
-    for program in _TABLE.program:
+    for program in (*_TABLE.program, *_LARGE.program):
         there = {made.file for made in program.inputs} | set(program.files)
         # A dictionary of hunspell's is named without its ending.
         named = set(re.findall(r"\{inputs\}/([\w.]+)", program.run))
