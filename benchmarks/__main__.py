@@ -18,7 +18,9 @@ from absl import logging
 from benchmarks import results
 from benchmarks.options import (
     CPU,
+    LAYOUTS,
     OF_DEBIAN,
+    PREPARE,
     PROCESSOR,
     TOOLCHAIN,
     Option,
@@ -204,14 +206,29 @@ _benchmark(
     [
         ways("policies", "WAYS"),
         rounds(48),
-        click.option(
-            "--layouts",
-            type=click.IntRange(3),
-            default=24,
-            show_default=True,
-            help="Layouts of functions that take turns in the rounds.",
-        ),
+        LAYOUTS,
         PROCESSOR,
+        TOOLCHAIN,
+    ],
+    folder="bench-inline-speed",
+)
+_benchmark(
+    "inline-search",
+    "Single decisions of programs by PGO, taken the other way. Hours, times idle.",
+    "What could any policy for inlining gain on top of PGO?",
+    results.Plot("time", ["PGO", "ThinLTO and PGO"]),
+    [
+        click.option(
+            "--most",
+            type=click.IntRange(1),
+            default=150,
+            show_default=True,
+            help="Decisions of a program that are taken the other way.",
+        ),
+        rounds(48),
+        LAYOUTS,
+        PROCESSOR,
+        PREPARE,
         TOOLCHAIN,
     ],
     folder="bench-inline-speed",

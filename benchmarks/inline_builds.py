@@ -176,7 +176,7 @@ class InlineBuilds:
 
         def compile() -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            compiling = self._compile_thin if way.thin else self._compile
+            compiling = self.compile_thin if way.thin else self._compile
             compiling(self.toolchain.clang, flags, objects, way.rule, profile)
 
         memo(folder / "objects.json", inputs, NoneType, compile, objects)
@@ -216,24 +216,31 @@ class InlineBuilds:
     def _of(self, name: str) -> Path:
         return self.folder / "ways" / name.replace(" ", "-")
 
-    def _compile_thin(
+    def compile_thin(
         self,
         clang: Path,
         flags: Sequence[str],
         objects: Sequence[Path],
         rule: InliningRule | None,
-        profile: Path,
+        profile: Path | None,
+        own: Sequence[Sequence[str]] | None = None,
     ) -> None:
         """Compiles to machine code through a distributed thin link.
 
         It makes the code of a link in one process (docs/thinlto.md), and asks module by module.
+
+        Args:
+          own: further words of clang for each unit, before the thin link and after it.
         """
         # clang would compile what is named .bc before it links.
         modules = [path.with_suffix(".thin.o") for path in objects]
-        self._compile(clang, [*flags, "-flto=thin"], modules, rule, profile)
+        own = [()] * len(modules) if own is None else own
+        units = [[*unit, *words] for unit, words in zip(self.built.units, own, strict=True)]
+        self._compile(clang, [*flags, "-flto=thin"], modules, rule, profile, units)
         self._link(modules, objects[0].with_name("none"), "-Wl,--thinlto-index-only")
         units = [
-            ["-c", "-x", "ir", str(path), f"-fthinlto-index={path}.thinlto.bc"] for path in modules
+            ["-c", "-x", "ir", str(path), f"-fthinlto-index={path}.thinlto.bc", *words]
+            for path, words in zip(modules, own, strict=True)
         ]
         self._compile(clang, flags, objects, rule, profile, units)
 

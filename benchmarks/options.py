@@ -94,14 +94,18 @@ def rounds(default: int, least: int = 3, what: str = "Timed runs.") -> Option:
     )
 
 
+LAYOUTS = click.option(
+    "--layouts",
+    type=click.IntRange(3),
+    default=24,
+    show_default=True,
+    help="Layouts of functions that take turns in the rounds.",
+)
+PREPARE = click.option(
+    "--prepare", is_flag=True, help="All but the times, on a machine that is not idle."
+)
 #: Of studies of programs that their own build systems build.
-OF_DEBIAN = [
-    rounds(15, 6),
-    click.option(
-        "--prepare", is_flag=True, help="All but the times, on a machine that is not idle."
-    ),
-    TOOLCHAIN,
-]
+OF_DEBIAN = [rounds(15, 6), PREPARE, TOOLCHAIN]
 
 
 def ways(module: str, names: str) -> Option:
