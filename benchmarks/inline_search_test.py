@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks import inline_search
-from benchmarks.inline_search import Flip, Site, study, together
+from benchmarks.inline_flips import Flip, Site, together
+from benchmarks.inline_search import study
 from benchmarks.programs.workload import Workload
 from benchmarks.programs.workloads import COUNTED, HELD_OUT, TIMED
 from compiler_opt_perf.corpus.program_table import Program

@@ -358,10 +358,9 @@ def require_stages(config: Config, problem: Problem, with_pmu: bool, way: Way | 
     for number, stage in enumerate(config.stages):
         place = f"stage {number + 1}, {stage.algorithm}"
         single = isinstance(stage, LabelSettings)
-        if single and (problem.keeps_blocks or problem.mask or with_pmu):
+        if single and (problem.keeps_blocks or problem.mask):
             raise ConfigError(
-                f"{place}: labels of single decisions are for inline-size, without a profile; "
-                "take another recipe, or leave --profile away"
+                f"{place}: labels of single decisions are for inline-size; take another recipe"
             )
         single = single and way == "record"
         if isinstance(stage, Ppo | BcMax | LabelSettings) and way and not single:

@@ -21,7 +21,6 @@ from msgspec import Meta
 
 from compiler_opt_perf.policy.encoding import FloatArray
 from compiler_opt_perf.policy.network import DecisionKind, Network
-from compiler_opt_perf.policy.problem import Problem
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.gradient_descent import Library, descend
 
@@ -72,16 +71,18 @@ class Trees:
     """
 
     def __init__(
-        self, problem: Problem, boosters: Sequence["lightgbm.Booster"], kept: dict[int, float]
+        self,
+        features: Sequence[str],
+        boosters: Sequence["lightgbm.Booster"],
+        kept: dict[int, float],
     ):
-        self._problem = problem
+        self._features = features
         self._boosters = boosters
         self.kept = kept
 
     @classmethod
     def fit(
         cls,
-        problem: Problem,
         inputs: Inputs,
         advantage: npt.NDArray[np.float64],
         groups: npt.NDArray[np.int64],
@@ -91,15 +92,15 @@ class Trees:
         """Fits trees to labels.
 
         Args:
-          problem: one with two decisions.
-          inputs: by feature, [rows] each.
+          inputs: by feature, [rows] each; the trees read all of them.
           advantage: [rows], of deciding otherwise: cost of the compiler's own decision less cost
             of the other one.
           groups: [rows], the number of the program, or of the module, that each row is of. With
             one group nothing is kept: nothing is unseen.
           seed: for the samples of rows and features that each tree is fitted to.
         """
-        rows = _matrix(problem, inputs)
+        features = tuple(inputs)
+        rows = _matrix(features, inputs)
         # Each group judged by trees that know only the others.
         judged = np.zeros(len(advantage))
         for group in np.unique(groups):
@@ -114,11 +115,11 @@ class Trees:
             saved = own[judged[stratum_of == stratum] > 0.5].sum()
             kept[int(stratum)] = float(saved / max(own[own > 0].sum(), 1.0))
         kept = {stratum: share for stratum, share in kept.items() if share >= settings.least_share}
-        return cls(problem, _boosters(rows, advantage, settings, seed), kept)
+        return cls(features, _boosters(rows, advantage, settings, seed), kept)
 
     def otherwise(self, inputs: Inputs) -> npt.NDArray[np.float64]:
         """The probability, weighed by cost, that deciding otherwise pays; [rows]."""
-        rows = _matrix(self._problem, inputs)
+        rows = _matrix(self._features, inputs)
         if not self._boosters:
             return np.zeros(len(rows))
         admitted = np.isin(strata(inputs), list(self.kept))
@@ -184,9 +185,8 @@ def _votes(
     return np.asarray(np.mean(votes, axis=0))
 
 
-def _matrix(problem: Problem, inputs: Inputs) -> npt.NDArray[np.float64]:
-    columns = [inputs[feature.name] for feature in problem.inputs(with_pmu=False)]
-    return np.stack(columns, axis=1).astype(np.float64)
+def _matrix(features: Sequence[str], inputs: Inputs) -> npt.NDArray[np.float64]:
+    return np.stack([inputs[name] for name in features], axis=1).astype(np.float64)
 
 
 def distil(

@@ -110,15 +110,18 @@ def _require_labels(arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 
 
 def labelled_rows(
-    problem: Problem, labels: Sequence[Labels]
+    problem: Problem, labels: Sequence[Labels], *, with_pmu: bool = False
 ) -> tuple[dict[str, npt.NDArray[np.int64]], npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """Labels as rows to learn from.
+
+    Args:
+      with_pmu: the PMU features are among the inputs.
 
     Returns:
       The inputs by feature, [rows] each; the advantage of deciding otherwise than the compiler,
       bytes saved, [rows]; the cross-validation groups (`groups_of`), [rows].
     """
-    inputs = _inputs(problem, [one.observations for one in labels])
+    inputs = _inputs(problem, [one.observations for one in labels], with_pmu)
     decided = np.concatenate([one.observations[problem.decision].reshape(-1) for one in labels])
     difference = np.concatenate([one.difference for one in labels])
     modules = [one.module for one in labels for _ in one.keys]
@@ -143,19 +146,27 @@ def groups_of(modules: Sequence[str]) -> npt.NDArray[np.int64]:
     return np.array([number[name] for name in names], np.int64)
 
 
-def logged_rows(problem: Problem, labels: Sequence[Labels]) -> dict[str, npt.NDArray[np.int64]]:
+def logged_rows(
+    problem: Problem, labels: Sequence[Labels], *, with_pmu: bool = False
+) -> dict[str, npt.NDArray[np.int64]]:
     """The inputs of logged decisions, with and without a label, by feature, [rows] each."""
-    return _inputs(
-        problem, [*(one.logged for one in labels), *(one.observations for one in labels)]
-    )
+    parts = [*(one.logged for one in labels), *(one.observations for one in labels)]
+    return _inputs(problem, parts, with_pmu)
 
 
 def _inputs(
-    problem: Problem, parts: Sequence[npt.NDArray[np.void]]
+    problem: Problem, parts: Sequence[npt.NDArray[np.void]], with_pmu: bool
 ) -> dict[str, npt.NDArray[np.int64]]:
     # Logs without a decision may have another layout.
     parts = [part for part in parts if len(part)]
+
+    def values(part: npt.NDArray[np.void], name: str) -> npt.NDArray[np.int64]:
+        # Modules of programs without a profile have no PMU features in their logs.
+        known = name in (part.dtype.names or ())
+        found = part[name] if known else problem.unprofiled_inputs(len(part))[name]
+        return np.asarray(found, np.int64).reshape(-1)
+
     return {
-        feature.name: np.concatenate([part[feature.name].reshape(-1) for part in parts])
-        for feature in problem.inputs(with_pmu=False)
+        feature.name: np.concatenate([values(part, feature.name) for part in parts])
+        for feature in problem.inputs(with_pmu)
     }

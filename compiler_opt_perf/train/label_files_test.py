@@ -55,4 +55,4 @@ def _labels(modules: Sequence[str], rows: int) -> list[Labels]:
 def test_labels_of_one_program_teach_as_those_of_several_do(modules: Sequence[str]) -> None:
     settings = TreeSettings(2, 50, 8, 20, 0.1, largest=10.0, least_share=0.2)
     rows = labelled_rows(PROBLEM, _labels(modules, 1000))
-    assert len(cost_sensitive.Trees.fit(PROBLEM, *rows, settings, seed=1).kept) == 8
+    assert len(cost_sensitive.Trees.fit(*rows, settings, seed=1).kept) == 8

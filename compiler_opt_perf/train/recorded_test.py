@@ -20,10 +20,13 @@ from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.evaluator import EVALUATORS, RECORDED, Context, Cost
 from compiler_opt_perf.cost.recording import RecordingError
+from compiler_opt_perf.policy.export import load
 from compiler_opt_perf.policy.network import to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_network
 from compiler_opt_perf.policy.tflite import write_model
+from compiler_opt_perf.profile.collect import collect
+from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import LLVM_PREFIX
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.ray_cluster import LOCAL, RayExecutor
@@ -33,7 +36,7 @@ from compiler_opt_perf.train.compilation import Compiler, Job, measure_candidate
 from compiler_opt_perf.train.config import Config, ConfigError, RunSettings
 from compiler_opt_perf.train.cost_sensitive import TreeSettings
 from compiler_opt_perf.train.errors import TrainingError
-from compiler_opt_perf.train.label_files import Labels
+from compiler_opt_perf.train.label_files import Labels, read_labels
 from compiler_opt_perf.train.labels import Flipper, LabelJob, label
 from compiler_opt_perf.train.program_runs import described, prepared
 from compiler_opt_perf.train.recorded import Judged
@@ -273,6 +276,17 @@ CONFIG = Config(
 )
 
 
+@pytest.fixture(scope="module")
+def profile(compilers: dict[str, Compiler], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The PMU profile of the program as the compiler's own policy compiles it."""
+    folder = tmp_path_factory.mktemp("profile")
+    program, manifest = folder / "quad", folder / "quad.pmu.json"
+    objects = compilers["count"].runs["quad"].objects.values()
+    run_command([compilers["count"].clang, "--driver-mode=g++", *objects, "-o", program])
+    collect(program, ["20"], manifest)
+    return manifest
+
+
 def _published(training: Path) -> dict[str, bytes]:
     paths = [path for path in (training / "policy").rglob("*") if path.is_file()]
     paths += [training / "training.json", *training.glob("labels/**/*.npz")]
@@ -280,12 +294,19 @@ def _published(training: Path) -> dict[str, bytes]:
 
 
 def test_a_killed_training_by_record_ends_with_the_same_policy(
-    corpus: Corpus, toolchain: Toolchain, tmp_path: Path
+    corpus: Corpus, toolchain: Toolchain, profile: Path, tmp_path: Path
 ) -> None:
     context = Context(toolchain.trace_cost, cpu=FOLDER / "znver5.json", threads=1)
-    common, judge = (PROBLEM, corpus, toolchain, Profiles()), EVALUATORS["count"]
+    profiles, judge = Profiles.parse([str(profile)]), EVALUATORS["count"]
+    common = (PROBLEM, corpus, toolchain, profiles)
     whole = train(*common, tmp_path / "whole", CONFIG, judge, context)
     assert whole.reward == "count instructions"
+    # Labels tell what the profile knows, and the policy reads it.
+    policy = load(tmp_path / "whole" / "policy")
+    assert policy.network.with_pmu
+    labels = [read_labels(path) for path in (tmp_path / "whole" / "labels").rglob("*.npz")]
+    executed = [one.observations["pmu_caller_instructions_log2"] for one in labels]
+    assert max(int(callers.max()) for callers in executed if len(callers)) > 10
     arguments = (*common, tmp_path / "killed", CONFIG.changed({"workers": 1}), judge, context)
     assert kill_and_resume(train, arguments, tmp_path / "killed", kills=3, most=12, seed=1) == 3
     published = _published(tmp_path / "whole")

@@ -117,16 +117,17 @@ class LabelStage(Algorithm[LabelSettings]):
         env, settings = self.env, self.settings
         self._label(state, number)
         labels = [one for past in range(1, number + 1) for one in self._read(past) if one]
-        inputs, advantage, groups = labelled_rows(env.problem, labels)
+        with_pmu = env.network.with_pmu
+        inputs, advantage, groups = labelled_rows(env.problem, labels, with_pmu=with_pmu)
         seed = self._seed("trees", number)
-        trees = Trees.fit(env.problem, inputs, advantage, groups, settings.trees, seed)
+        trees = Trees.fit(inputs, advantage, groups, settings.trees, seed)
         self._tell(trees, number, len(advantage))
-        logged = logged_rows(env.problem, labels)
+        logged = logged_rows(env.problem, labels, with_pmu=with_pmu)
         network = Network(
             env.problem,
-            False,
+            with_pmu,
             env.network.hidden,
-            fit_normalisation(logged, env.problem, with_pmu=False),
+            fit_normalisation(logged, env.problem, with_pmu),
             env.margin,
             self._asked(sorted(trees.kept)),
         )
@@ -161,7 +162,7 @@ class LabelStage(Algorithm[LabelSettings]):
     def _network(self, state: Arrays, margin: float) -> Network:
         return Network(
             self.env.problem,
-            False,
+            self.env.network.with_pmu,
             self.env.network.hidden,
             Normalisation(state["center"], state["inverse_scale"]),
             margin,

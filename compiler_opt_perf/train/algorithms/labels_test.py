@@ -252,7 +252,7 @@ def test_what_costs_less_is_learnt() -> None:
     gain[~lesson] = np.where(np.random.default_rng(2).random(3000) < 0.5, 10.0, -10.0)[~lesson]
     programs = np.arange(2000) % 2
     settings = TreeSettings(2, 50, 8, 20, 0.1, largest=10.0, least_share=0.2)
-    trees = cost_sensitive.Trees.fit(PROBLEM, trained, gain[:2000], programs, settings, seed=1)
+    trees = cost_sensitive.Trees.fit(trained, gain[:2000], programs, settings, seed=1)
     assert set(trees.kept) == {0, 1, 2, 3}
     assert (trees.otherwise(trained)[default[:2000] == 1] == 0).all()
     network = Network(PROBLEM, False, (8,), fit_normalisation(trained, PROBLEM, False), 1.0)

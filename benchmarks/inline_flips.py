@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""A search of single inlining decisions of a program by PGO: each is taken the other way.
+
+Decisions about the hottest calls and in the hottest functions come first. Those that save
+instructions are then taken together, as far as they save as much together.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from absl import logging
+
+from benchmarks.common import TIMEOUT_S
+from benchmarks.inline_builds import FLAGS, InlineBuilds
+from benchmarks.programs.workload import Workload
+from benchmarks.programs.workloads import TIMED
+from compiler_opt_perf.policy.problem import PROBLEMS, decision_lines, for_clang
+from compiler_opt_perf.run.command import run_command
+from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.memo import memo, note, numbered, recall
+from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.timing import Meter, find_meter
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.train.label_files import Labels
+from compiler_opt_perf.train.log import TrainingLog, read_log
+from compiler_opt_perf.train.recorded import PER_UNIT
+
+PROBLEM = PROBLEMS["inline-size"]
+# Decisions together must save so much of what they save one by one.
+_ADDS_UP = 0.9
+# Name of the folder of objects by other decisions.
+_COMPILED = "compiled"
+#: A share of a program's instructions that is worth a decision; runs differ by less.
+RESOLVED = 1e-4
+
+
+class Site(msgspec.Struct, frozen=True):
+    """A decision: the unit that asks for it, and its key."""
+
+    unit: int
+    key: str
+
+
+class Flip(msgspec.Struct, frozen=True):
+    """A decision taken the other way.
+
+    Attributes:
+      decision: 1 for inlining.
+      instructions: what the program executes more.
+    """
+
+    site: Site
+    decision: int
+    instructions: int
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a search found in a program.
+
+    Attributes:
+      sites: decisions that the compiler takes.
+      before, after: executed instructions with its own decisions and with what was found.
+      flips: all that were tried.
+      taken: those that were found good together.
+    """
+
+    sites: int
+    before: int
+    after: int
+    flips: list[Flip]
+    taken: list[Flip]
+
+
+@dataclass(frozen=True)
+class Linkage:
+    """How a program is compiled and linked with some decisions given, and counted.
+
+    Attributes:
+      units: by unit, the words of its compilation without output and decisions.
+      objects: by unit, what the compiler's own decisions make.
+      libraries: options of the link.
+      arguments: of the run.
+    """
+
+    toolchain: Toolchain
+    units: tuple[tuple[str, ...], ...]
+    objects: tuple[Path, ...]
+    libraries: tuple[str, ...]
+    arguments: tuple[str, ...]
+    meter: Meter
+
+    def compile(
+        self, unit: int, given: Mapping[str, int], target: Path, *, profile: Path | None = None
+    ) -> TrainingLog:
+        """Compiles a unit with decisions given; returns the log of all. Raises CommandError."""
+        log = target.with_suffix(".log")
+        words = deciding(self.toolchain, given, log, profile)
+        run_command([*self.units[unit], *words, "-o", target], timeout_s=TIMEOUT_S)
+        return read_log(log)
+
+    def count(self, flips: Sequence[Flip]) -> int:
+        """The instructions that the program executes with some decisions taken otherwise."""
+        decisions = by_unit(flips)
+        with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+            compiled = executor.map(self._compiled, decisions.items())
+            changed = dict(zip(decisions, compiled, strict=True))
+        objects = [changed.get(unit, path) for unit, path in enumerate(self.objects)]
+        with tempfile.TemporaryDirectory(prefix="search-") as folder:
+            program = Path(folder) / "program"
+            clang = self.toolchain.clang
+            run_command([clang, "-fuse-ld=lld", *objects, *self.libraries, "-o", program])
+            return round(self.meter.measure([program, *self.arguments], TIMEOUT_S))
+
+    def _compiled(self, task: tuple[int, Mapping[str, int]]) -> Path:
+        """A unit by some decisions, compiled once."""
+        unit, given = task
+        target = numbered(self.objects[unit].parent / _COMPILED, [unit, given]).with_suffix(".o")
+        if not target.exists():
+            with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+                made = Path(folder) / "unit.o"
+                self.compile(unit, given, made)
+                made.replace(target)
+        return target
+
+
+def deciding(
+    toolchain: Toolchain, given: Mapping[str, int], log: Path, profile: Path | None = None
+) -> list[str]:
+    """Words for clang: the compiler decides, but for decisions that are given; all are logged."""
+    options = PROBLEM.development_options(log=log, profile=profile)
+    options += ["-mlgo-decision-keys", f"-litert-library={toolchain.litert_library}"]
+    if given:
+        path = log.with_suffix(".decisions")
+        path.write_text(decision_lines(given))
+        options.append(f"-mlgo-decisions={path}")
+    return for_clang(options)
+
+
+def by_unit(flips: Sequence[Flip]) -> dict[int, dict[str, int]]:
+    """Decisions by unit and key."""
+    found: dict[int, dict[str, int]] = {}
+    for one in flips:
+        found.setdefault(one.site.unit, {})[one.site.key] = one.decision
+    return found
+
+
+def _counted(task: tuple[Linkage, Sequence[Flip]]) -> int:
+    """What a program executes, in a pool's worker: all its runs have paths of the same length."""
+    linkage, flips = task
+    return linkage.count(flips)
+
+
+@dataclass
+class Search:
+    """The search of one program, in a folder of its own."""
+
+    builds: InlineBuilds
+    most: int
+
+    def found(self, pool: Pool) -> Found:
+        """Searches, unless that was done; goes on where it was interrupted."""
+        path = self.folder / "found.json"
+        inputs = {**self.inputs, "most": self.most, "resolved": RESOLVED}
+        return memo(path, inputs, Found, lambda: self._search(pool))
+
+    def labels(self, found: Found) -> Labels:
+        """What the search tried, as labels of decisions; the program is one module."""
+        logs = {
+            unit: read_log(self.linkage.objects[unit].with_suffix(".log"))
+            for unit in {one.site.unit for one in found.flips}
+        }
+        places = {
+            unit: {key: row for row, key in enumerate(log.keys)} for unit, log in logs.items()
+        }
+        rows = [
+            logs[one.site.unit].observations[[places[one.site.unit][one.site.key]]]
+            for one in found.flips
+        ]
+        observations = np.concatenate(rows)
+        differences = [PER_UNIT * one.instructions / found.before for one in found.flips]
+        keys = tuple(map(_name, (one.site for one in found.flips)))
+        name, count = self.builds.name, len(found.flips)
+        return Labels(
+            name, keys, observations, observations[:0], np.array(differences), found.before, count
+        )
+
+    @cached_property
+    def folder(self) -> Path:
+        """For what the search leaves, within that of the builds."""
+        folder = self.builds.folder / "search"
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    @cached_property
+    def run(self) -> Workload:
+        """The run by which decisions are chosen; it is not the profiled one."""
+        folder = self.folder / "run"
+        folder.mkdir(exist_ok=True)
+        return TIMED[self.builds.name](folder).to_record()
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """All that the search depends on."""
+        return {
+            "clang": sha256(self.builds.toolchain.clang.resolve()),
+            "units": self.builds.built.units,
+            "counters": sha256(self.builds.counters),
+            "flags": FLAGS,
+            **self.run.run_inputs(),
+        }
+
+    @cached_property
+    def linkage(self) -> Linkage:
+        """The program by PGO."""
+        builds = self.builds
+        flags = [*FLAGS, f"-fprofile-use={builds.counters}"]
+        units = tuple(
+            ("env", "-C", str(builds.built.directory), str(builds.toolchain.clang), *flags, *unit)
+            for unit in builds.built.units
+        )
+        objects = tuple(self.folder / f"{number}.o" for number in range(len(units)))
+        return Linkage(
+            builds.toolchain,
+            units,
+            objects,
+            (*builds.built.libraries, "-lstdc++"),
+            self.run.arguments,
+            find_meter("instructions", self.folder),
+        )
+
+    def _search(self, pool: Pool) -> Found:
+        # What an interrupted search left there may be another compiler's.
+        compiled = self.folder / _COMPILED
+        shutil.rmtree(compiled, ignore_errors=True)
+        compiled.mkdir()
+        sites = self._sites()
+        notes = self.folder / "flips.json"
+        known = recall(notes, self.inputs, dict[str, int]) or {}
+
+        def keep(task: tuple[Linkage, Sequence[Flip]], count: int) -> None:
+            (flip,) = task[1]
+            known[_name(flip.site)] = count
+            note(notes, self.inputs, dict[str, int], known)
+
+        def count(flips: Sequence[Flip]) -> int:
+            (outcome,) = pool.map(_counted, [(self.linkage, flips)])
+            return outcome.get()
+
+        before = count([])
+        chosen = dict(list(sites.items())[: self.most])
+        tasks = [
+            (self.linkage, [Flip(site, 1 - decision, 0)])
+            for site, decision in chosen.items()
+            if _name(site) not in known
+        ]
+        label = f"{self.builds.name}: decisions"
+        for outcome in pool.map(_counted, tasks, label=label, keep=keep):
+            outcome.get()
+        flips = [
+            Flip(site, 1 - decision, known[_name(site)] - before)
+            for site, decision in chosen.items()
+        ]
+        least = RESOLVED * before
+        good = [one for one in flips if one.instructions < -least]
+        taken, after = together(sorted(good, key=lambda one: one.instructions), before, count)
+        shutil.rmtree(compiled)
+        logging.info("%s: %d to %d instructions", self.builds.name, before, after)
+        return Found(len(sites), before, after, flips, taken)
+
+    def _sites(self) -> dict[Site, int]:
+        """All decisions, those about what runs most first, by what the compiler decides."""
+        weights, found = {}, {}
+        for unit, target in enumerate(self.linkage.objects):
+            log = self.linkage.compile(unit, {}, target, profile=self.builds.profile)
+            decisions = log.observations[PROBLEM.decision].reshape(-1).tolist()
+            calls = log.observations["pmu_callsite_executions_log2"].reshape(-1)
+            callers = log.observations["pmu_caller_instructions_log2"].reshape(-1)
+            for key, decision, weight in zip(
+                log.keys, decisions, (calls + callers).tolist(), strict=True
+            ):
+                site = Site(unit, key)
+                found[site] = decision
+                weights[site] = weight
+        return {site: found[site] for site in sorted(found, key=lambda one: -weights[one])}
+
+
+def _name(site: Site) -> str:
+    return f"{site.unit} {site.key}"
+
+
+def together(
+    flips: Sequence[Flip], before: int, count: Callable[[Sequence[Flip]], int]
+) -> tuple[list[Flip], int]:
+    """Of flips that save instructions one by one, those that do so together.
+
+    Args:
+      before: executed instructions without them.
+      count: of some flips.
+
+    Returns:
+      The flips that are taken, and what the program executes with them.
+    """
+    taken: list[Flip] = []
+    best = before
+    waiting = [list(flips)] if flips else []
+    while waiting:
+        group = waiting.pop()
+        now = count([*taken, *group])
+        promised = -sum(one.instructions for one in group)
+        if best - now >= _ADDS_UP * promised or (len(group) == 1 and now < best):
+            taken += group
+            best = now
+        elif len(group) > 1:
+            half = len(group) // 2
+            waiting += [group[half:], group[:half]]
+    return taken, best
