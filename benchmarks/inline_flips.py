@@ -28,6 +28,7 @@ from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256
 from compiler_opt_perf.run.memo import memo, note, numbered, recall
 from compiler_opt_perf.run.pool import Pool
+from compiler_opt_perf.run.scratch import with_long_path
 from compiler_opt_perf.run.timing import Meter, find_meter
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.label_files import Labels
@@ -115,7 +116,8 @@ class Linkage:
             changed = dict(zip(decisions, compiled, strict=True))
         objects = [changed.get(unit, path) for unit, path in enumerate(self.objects)]
         with tempfile.TemporaryDirectory(prefix="search-") as folder:
-            program = Path(folder) / "program"
+            # A run has its path in its memory: Lua, for one, collects garbage at other times then.
+            program = with_long_path(Path(folder)) / "program"
             clang = self.toolchain.clang
             run_command([clang, "-fuse-ld=lld", *objects, *self.libraries, "-o", program])
             return round(self.meter.measure([program, *self.arguments], TIMEOUT_S))
@@ -154,7 +156,7 @@ def by_unit(flips: Sequence[Flip]) -> dict[int, dict[str, int]]:
 
 
 def _counted(task: tuple[Linkage, Sequence[Flip]]) -> int:
-    """What a program executes, in a pool's worker: all its runs have paths of the same length."""
+    """What a program executes, in a pool's worker."""
     linkage, flips = task
     return linkage.count(flips)
 

@@ -32,14 +32,14 @@ def test_programs_are_judged_by_others_and_modules_where_there_is_one(
     assert groups_of(modules).tolist() == groups
 
 
-def _labels(modules: Sequence[str], rows: int) -> list[Labels]:
+def _labels(modules: Sequence[str], rows: int, *, with_pmu: bool = False) -> list[Labels]:
     """To inline what the compiler does not saves where the estimate is low, and costs elsewhere."""
     labels = []
     for number, module in enumerate(modules):
         inputs = random_inputs(PROBLEM, rows, seed=number)
         inputs |= {name: inputs[name] % 2 for name in ("callee_is_comdat", "callee_is_mangled")}
         default = inputs[PROBLEM.default_feature]
-        names = [feature.name for feature in PROBLEM.inputs(with_pmu=False)]
+        names = [feature.name for feature in PROBLEM.inputs(with_pmu)]
         kind = [(name, "<i8", (1,)) for name in (*names, PROBLEM.decision)]
         observations = np.zeros(rows, kind)
         for name in names:
@@ -56,3 +56,16 @@ def test_labels_of_one_program_teach_as_those_of_several_do(modules: Sequence[st
     settings = TreeSettings(2, 50, 8, 20, 0.1, largest=10.0, least_share=0.2)
     rows = labelled_rows(PROBLEM, _labels(modules, 1000))
     assert len(cost_sensitive.Trees.fit(*rows, settings, seed=1).kept) == 8
+
+
+def test_modules_without_a_profile_have_pmu_features_as_missing() -> None:
+    labels = [*_labels(["a/x"], 20, with_pmu=True), *_labels(["b/x"], 30)]
+    inputs, _, groups = labelled_rows(PROBLEM, labels, with_pmu=True)
+    assert list(inputs) == [feature.name for feature in PROBLEM.inputs(with_pmu=True)]
+    calls, known = inputs["pmu_callsite_executions_log2"], labels[0].observations
+    assert (calls[groups == 0] == known["pmu_callsite_executions_log2"][:, 0]).all()
+    assert (calls[groups == 1] == -1).all()
+    # As the compiler has it when it is given no profile.
+    assert (inputs["pmu_coverage"][groups == 1] == 0).all()
+    alone, *_ = labelled_rows(PROBLEM, labels)
+    assert list(alone) == [feature.name for feature in PROBLEM.inputs(with_pmu=False)]
