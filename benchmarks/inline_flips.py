@@ -7,6 +7,7 @@ instructions are then taken together, as far as they save as much together.
 
 import os
 import shutil
+import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -40,8 +41,9 @@ PROBLEM = PROBLEMS["inline-size"]
 _ADDS_UP = 0.9
 # Name of the folder of objects by other decisions.
 _COMPILED = "compiled"
-#: A share of a program's instructions that is worth a decision; runs differ by less.
-RESOLVED = 1e-4
+# What a decision must save: a share of the program's instructions, and so many times the median
+# absolute change by any decision, as most of them change only where memory lies.
+_RESOLVED, _DEVIATIONS = 1e-4, 3.0
 
 
 class Site(msgspec.Struct, frozen=True):
@@ -69,7 +71,9 @@ class Found(msgspec.Struct, frozen=True):
 
     Attributes:
       sites: decisions that the compiler takes.
-      before, after: executed instructions with its own decisions and with what was found.
+      before: executed instructions with its own decisions, the median of all that was tried.
+      after: with what was found.
+      least: what a decision must save by itself.
       flips: all that were tried.
       taken: those that were found good together.
     """
@@ -77,6 +81,7 @@ class Found(msgspec.Struct, frozen=True):
     sites: int
     before: int
     after: int
+    least: int
     flips: list[Flip]
     taken: list[Flip]
 
@@ -171,7 +176,7 @@ class Search:
     def found(self, pool: Pool) -> Found:
         """Searches, unless that was done; goes on where it was interrupted."""
         path = self.folder / "found.json"
-        inputs = {**self.inputs, "most": self.most, "resolved": RESOLVED}
+        inputs = {**self.inputs, "most": self.most, "least": [_RESOLVED, _DEVIATIONS]}
         return memo(path, inputs, Found, lambda: self._search(pool))
 
     def labels(self, found: Found) -> Labels:
@@ -257,7 +262,6 @@ class Search:
             (outcome,) = pool.map(_counted, [(self.linkage, flips)])
             return outcome.get()
 
-        before = count([])
         chosen = dict(list(sites.items())[: self.most])
         tasks = [
             (self.linkage, [Flip(site, 1 - decision, 0)])
@@ -267,16 +271,19 @@ class Search:
         label = f"{self.builds.name}: decisions"
         for outcome in pool.map(_counted, tasks, label=label, keep=keep):
             outcome.get()
+        counts = {site: known[_name(site)] for site in chosen}
+        # One build alone may be lucky: where its memory lies, blocks grow in place or are copied.
+        before = round(statistics.median([count([]), *counts.values()]))
         flips = [
-            Flip(site, 1 - decision, known[_name(site)] - before)
-            for site, decision in chosen.items()
+            Flip(site, 1 - decision, counts[site] - before) for site, decision in chosen.items()
         ]
-        least = RESOLVED * before
+        spread = statistics.median(abs(one.instructions) for one in flips)
+        least = round(max(_RESOLVED * before, _DEVIATIONS * spread))
         good = [one for one in flips if one.instructions < -least]
         taken, after = together(sorted(good, key=lambda one: one.instructions), before, count)
         shutil.rmtree(compiled)
         logging.info("%s: %d to %d instructions", self.builds.name, before, after)
-        return Found(len(sites), before, after, flips, taken)
+        return Found(len(sites), before, after, least, flips, taken)
 
     def _sites(self) -> dict[Site, int]:
         """All decisions, those about what runs most first, by what the compiler decides."""
