@@ -216,7 +216,7 @@ _benchmark(
     "inline-search",
     "Single decisions of programs by PGO, taken the other way. Hours, times idle.",
     "What could any policy for inlining gain on top of PGO?",
-    results.Plot("time", ["PGO", "ThinLTO and PGO"]),
+    results.Plot("executed", ["PGO", "ThinLTO and PGO"]),
     [
         click.option(
             "--most",
