@@ -265,8 +265,7 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
     }
     times = changes_table(
         "time",
-        "Change of processor time by the decisions found and, beside it, by "
-        "`models/inline-speed`; on an input by which nothing was chosen.",
+        "Change of processor time of the same builds and runs.",
         {"a run": "seconds:2", "rounds": "integer"},
         facts,
         {name: row["changes"] for name, row in results.items()},
@@ -275,10 +274,17 @@ def tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:
     none: dict[str, list[Cell]] = {name: [] for name in results}
     counts = [
         one
-        for key, what in (("executed", "executed instructions"), ("text", "bytes of text"))
+        for key, caption in (
+            (
+                "executed",
+                "Change of executed instructions by the decisions found and, beside it, by "
+                "`models/inline-speed`; on an input by which nothing was chosen.",
+            ),
+            ("text", "Change of bytes of text of the same builds."),
+        )
         for one in changes_table(
             key,
-            f"Change of {what} in the same builds.",
+            caption,
             {},
             none,
             counted_changes({name: row[key] for name, row in results.items()}, _ADDED),
