@@ -120,6 +120,9 @@ def labelled_rows(
     Returns:
       The inputs by feature, [rows] each; the advantage of deciding otherwise than the compiler,
       bytes saved, [rows]; the cross-validation groups (`groups_of`), [rows].
+
+    Raises:
+      LabelsError: a label lacks a feature.
     """
     inputs = _inputs(problem, [one.observations for one in labels], with_pmu)
     decided = np.concatenate([one.observations[problem.decision].reshape(-1) for one in labels])
@@ -149,7 +152,10 @@ def groups_of(modules: Sequence[str]) -> npt.NDArray[np.int64]:
 def logged_rows(
     problem: Problem, labels: Sequence[Labels], *, with_pmu: bool = False
 ) -> dict[str, npt.NDArray[np.int64]]:
-    """The inputs of logged decisions, with and without a label, by feature, [rows] each."""
+    """The inputs of logged decisions, with and without a label, by feature, [rows] each.
+
+    Raises as `labelled_rows`.
+    """
     parts = [*(one.logged for one in labels), *(one.observations for one in labels)]
     return _inputs(problem, parts, with_pmu)
 
@@ -161,10 +167,16 @@ def _inputs(
     parts = [part for part in parts if len(part)]
 
     def values(part: npt.NDArray[np.void], name: str) -> npt.NDArray[np.int64]:
+        if name in (part.dtype.names or ()):
+            return np.asarray(part[name], np.int64).reshape(-1)
         # Modules of programs without a profile have no PMU features in their logs.
-        known = name in (part.dtype.names or ())
-        found = part[name] if known else problem.unprofiled_inputs(len(part))[name]
-        return np.asarray(found, np.int64).reshape(-1)
+        unprofiled = problem.unprofiled_inputs(len(part))
+        if name not in unprofiled:
+            raise LabelsError(
+                f"labels without the feature {name}, of another version; remove the training's "
+                "folder labels/ to label again"
+            )
+        return np.asarray(unprofiled[name], np.int64).reshape(-1)
 
     return {
         feature.name: np.concatenate([values(part, feature.name) for part in parts])

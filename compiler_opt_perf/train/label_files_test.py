@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Labels as rows, and by whom they are judged."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -10,7 +11,7 @@ from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_inputs
 from compiler_opt_perf.train import cost_sensitive
 from compiler_opt_perf.train.cost_sensitive import TreeSettings
-from compiler_opt_perf.train.label_files import Labels, groups_of, labelled_rows
+from compiler_opt_perf.train.label_files import Labels, LabelsError, groups_of, labelled_rows
 
 PROBLEM = PROBLEMS["inline-size"]
 
@@ -69,3 +70,11 @@ def test_modules_without_a_profile_have_pmu_features_as_missing() -> None:
     assert (inputs["pmu_coverage"][groups == 1] == 0).all()
     alone, *_ = labelled_rows(PROBLEM, labels)
     assert list(alone) == [feature.name for feature in PROBLEM.inputs(with_pmu=False)]
+
+
+def test_labels_of_another_version_are_refused() -> None:
+    (labels,) = _labels(["a/x"], 20)
+    known = [name for name in labels.observations.dtype.names or () if name != "cost_estimate"]
+    other = dataclasses.replace(labels, observations=labels.observations[known])
+    with pytest.raises(LabelsError, match="without the feature cost_estimate, of another version"):
+        labelled_rows(PROBLEM, [other])

@@ -82,7 +82,11 @@ def _labelled() -> object:
     if not len(labels.keys):
         return labels
     problem = PROBLEMS["inline-size"]
-    return labelled_rows(problem, [labels]), logged_rows(problem, [labels])
+    return [
+        rows(problem, [labels], with_pmu=with_pmu)
+        for rows in (labelled_rows, logged_rows)
+        for with_pmu in (False, True)
+    ]
 
 
 def _judged() -> object:
