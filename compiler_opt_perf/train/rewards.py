@@ -124,7 +124,8 @@ def charged_total(default: Costs, policy: Costs) -> float:
     blocks llvm-trace-cost charges the mean cost; a function that is missing has no cost at all.
     So a function that lost executions costs at least what it costs with the default policy.
     """
-    total = policy.total + policy.elsewhere - default.elsewhere
+    # In this order, equal costs have equal totals to the last digit.
+    total = policy.total + (policy.elsewhere - default.elsewhere)
     if default.executions is None or policy.executions is None:
         return total
     for function, executions in default.executions.items():

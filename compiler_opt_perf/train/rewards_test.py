@@ -53,6 +53,13 @@ def test_copies_count_as_parts_and_programs_are_compared_one_by_one() -> None:
     assert change == pytest.approx((350 / 400 * 1.0) ** 0.5 - 1)
 
 
+def test_a_run_that_costs_the_same_is_no_better() -> None:
+    # The sum of these, less the second, is less than the first.
+    default = Costs({"f": 0.1, "g": 0.7}, elsewhere=1e8 + 0.3)
+    assert charged_total(default, default) == default.total
+    assert SIZE.ratio(default, Costs({"f": 0.1, "g": 0.7}, elsewhere=1e8 + 0.3), {}) == 1.0
+
+
 def test_code_that_is_lost_is_charged() -> None:
     default = Costs({"f": 100.0, "g": 900.0}, {"f": 10, "g": 90})
     # As it is, and cheaper with all of its executions.
