@@ -17,6 +17,9 @@ from compiler_opt_perf.train.config import RunSettings
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.recorded import Judged, ProgramRun
 
+# Costs of two runs of a program may differ by this share. Else what a decision changes drowns.
+_LARGEST_DIFFERENCE = 0.001
+
 
 def described(runs: Mapping[str, RunSettings]) -> dict[str, ProgramRun]:
     """The runs of a recipe, by program. Raises TrainingError: a file is missing."""
@@ -63,7 +66,8 @@ def prepared(compiler: Compiler, corpus: Corpus, folder: Path, pool: Executor) -
     """The compiler with programs whose default is linked, run and recorded; kept in `folder`.
 
     Raises:
-      TrainingError: a module does not compile, or a program cannot be linked, run and recorded.
+      TrainingError: a module does not compile, a program cannot be linked, run and recorded, or
+        does something else in its second run.
     """
     modules = _modules(corpus, compiler.runs)
     objects = _objects(compiler, modules, folder, pool)
@@ -133,12 +137,28 @@ def _defaults(compiler: Compiler, folder: Path, pool: Executor) -> dict[str, Jud
     found = {program: recall(path, inputs, Judged) for program, path in notes.items()}
     missing = [program for program, one in found.items() if one is None]
     jobs = [_ProgramJob(compiler, compiler.runs[program]) for program in missing]
-    outcomes = pool.map(_recorded, jobs, label="runs of the programs")
-    for program, outcome in zip(missing, outcomes, strict=True):
-        if outcome.error is not None:
-            raise TrainingError(
-                f"[runs.{program}]: cannot be linked, run and recorded by the compiler's own "
-                f"policy; see its link, objects and arguments: {outcome.error}"
-            )
-        found[program] = note(notes[program], inputs, Judged, outcome.get())
+    outcomes = pool.map(_recorded, [*jobs, *jobs], label="runs of the programs, twice each")
+    for program, *both in zip(missing, outcomes[: len(jobs)], outcomes[len(jobs) :], strict=True):
+        for outcome in both:
+            if outcome.error is not None:
+                raise TrainingError(
+                    f"[runs.{program}]: cannot be linked, run and recorded by the compiler's own "
+                    f"policy; see its link, objects and arguments: {outcome.error}"
+                )
+        first, second = (outcome.get() for outcome in both)
+        _require_repeatable(program, first, second)
+        found[program] = note(notes[program], inputs, Judged, first)
     return {program: one for program, one in found.items() if one is not None}
+
+
+def _require_repeatable(program: str, first: Judged, second: Judged) -> None:
+    """Raises TrainingError if two runs of the same program differ."""
+    difference = abs(second.total / first.total - 1.0) if first.total else 0.0
+    printed = first.output != second.output
+    if printed or difference > _LARGEST_DIFFERENCE:
+        what = "print something else" if printed else f"cost {100 * difference:.2f}% more or less"
+        raise TrainingError(
+            f"[runs.{program}]: two runs of the same program {what}, so that no candidate can be "
+            "told from another. Make it do the same each time: give random numbers a seed, and "
+            "take the time, threads and files that outlast a run out of it"
+        )

@@ -19,7 +19,7 @@ from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.evaluator import EVALUATORS, RECORDED, Context, Cost
-from compiler_opt_perf.cost.recording import RecordingError
+from compiler_opt_perf.cost.recording import RECORD_FLAGS, RecordingError
 from compiler_opt_perf.policy.export import load
 from compiler_opt_perf.policy.network import to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS
@@ -88,6 +88,18 @@ static long low(long x) { return x & 255; }
 static long high(long x) { return (x >> 8) & 255; }
 static long rare(long x) { return x * 3 + low(x) * high(x); }
 long mixed(long x) { return x < 0 ? rare(x) : low(x) ^ high(x); }
+"""
+# Works longer with each run.
+_COUNTER = """
+#include <stdio.h>
+__attribute__((constructor)) static void count(void) {
+  FILE *file = fopen(COUNTER, "a+");
+  fseek(file, 0, SEEK_END);
+  for (volatile long left = 100000 * ftell(file); left > 0; --left)
+    ;
+  fputc('.', file);
+  fclose(file);
+}
 """
 _HEADER = """
 #include <vector>
@@ -232,6 +244,20 @@ def test_a_program_that_does_not_run_is_explained(
     corpus: Corpus, toolchain: Toolchain, tmp_path: Path, run: RunSettings, message: str
 ) -> None:
     with pytest.raises(TrainingError, match=f"(?s){message}"), Pool(2) as pool:
+        prepared(_compiler(toolchain, "count", run), corpus, tmp_path, pool)
+
+
+def test_a_program_that_does_something_else_each_time_is_refused(
+    corpus: Corpus, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    source, counter, target = (tmp_path / name for name in ("count.c", "counter", "count.o"))
+    source.write_text(_COUNTER)
+    words: list[str | Path] = [toolchain.clang, "-O2", *RECORD_FLAGS, "-c", source, "-o", target]
+    run_command([*words, f'-DCOUNTER="{counter}"'])
+    run = RunSettings(("2",), objects=(str(target),))
+    message = r"\[runs.quad\]: two runs .* cost \d+\.\d\d% more"
+    # One after the other, so that each finds the counter of the one before.
+    with pytest.raises(TrainingError, match=message), Pool(1) as pool:
         prepared(_compiler(toolchain, "count", run), corpus, tmp_path, pool)
 
 
