@@ -491,7 +491,7 @@ def test_a_warm_started_training_goes_on_exactly_where_it_was(
     ("problem", "recipe", "profiled", "way", "message"),
     [
         ("regalloc-evict", "labels", False, None, "stage 1, labels: labels of single decisions"),
-        ("inline-size", "labels-polished", True, None, "stage 1, labels: labels of single"),
+        ("regalloc-evict", "labels-polished", True, None, "stage 1, labels: labels of single"),
         ("regalloc-evict", "ppo", False, "replay", "stage 1, ppo: learns from what functions cost"),
         ("inline-size", "bc-max", False, "record", "stage 1, bc-max: learns from what functions"),
     ],
@@ -501,6 +501,11 @@ def test_a_stage_that_cannot_train_for_a_problem_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         require_stages(read_config(recipe), PROBLEMS[problem], profiled, way)
+
+
+def test_labels_are_learnt_with_a_profile_and_without() -> None:
+    for profiled in (False, True):
+        require_stages(read_config("labels"), PROBLEMS["inline-size"], profiled, "record")
 
 
 @pytest.mark.compiler
