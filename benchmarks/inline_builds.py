@@ -116,18 +116,26 @@ class InlineBuilds:
 
     def layouts(self, name: str, number: int = LAYOUTS) -> list[Path]:
         """Links the program of one of the `WAYS` in `number` layouts. Raises CommandError."""
-        objects, folder = self.objects(name), self._of(name)
+        return self.linked(self.objects(name), number)
+
+    def linked(self, objects: Sequence[Path], number: int) -> list[Path]:
+        """Links object files in `number` layouts, beside the first. Raises CommandError."""
+        folder = objects[0].parent
         targets = [folder / f"layout-{layout}" for layout in range(number)]
         inputs = {"objects": list(map(sha256, objects)), "layouts": number}
-        libraries = [*self.built.libraries, "-lstdc++"]
         memo(
             folder / "layouts.json",
             inputs,
             NoneType,
-            lambda: link_layouts(objects, libraries, targets),
+            lambda: link_layouts(objects, self.libraries, targets),
             targets,
         )
         return targets
+
+    @property
+    def libraries(self) -> list[str]:
+        """Options of a link by clang, which does not know that a program is C++."""
+        return [*self.built.libraries, "-lstdc++"]
 
     def timed(
         self, ways: Sequence[str], rounds: int, processor: int, layouts: int = LAYOUTS
@@ -176,8 +184,8 @@ class InlineBuilds:
 
         def compile() -> None:
             folder.mkdir(parents=True, exist_ok=True)
-            compiling = self.compile_thin if way.thin else self._compile
-            compiling(self.toolchain.clang, flags, objects, way.rule, profile)
+            clang = self.toolchain.clang
+            self.compile(clang, flags, objects, way.rule, profile, thin=way.thin)
 
         memo(folder / "objects.json", inputs, NoneType, compile, objects)
         return objects
@@ -205,7 +213,7 @@ class InlineBuilds:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             clang = stock_tool("clang")
-            self._compile(clang, ["-O2", "-w", "-fprofile-generate"], objects, None, None)
+            self.compile(clang, ["-O2", "-w", "-fprofile-generate"], objects)
             self._link(objects, binary, "-fprofile-generate")
             counters_profile(binary, self.built.arguments, raw, merged)
 
@@ -216,32 +224,36 @@ class InlineBuilds:
     def _of(self, name: str) -> Path:
         return self.folder / "ways" / name.replace(" ", "-")
 
-    def compile_thin(
+    def compile(
         self,
         clang: Path,
         flags: Sequence[str],
         objects: Sequence[Path],
-        rule: InliningRule | None,
-        profile: Path | None,
+        rule: InliningRule | None = None,
+        profile: Path | None = None,
+        *,
+        thin: bool = False,
         own: Sequence[Sequence[str]] | None = None,
     ) -> None:
-        """Compiles to machine code through a distributed thin link.
-
-        It makes the code of a link in one process (docs/thinlto.md), and asks module by module.
+        """Compiles the program to object files.
 
         Args:
+          rule: decides about inlining by the profile; None leaves it to the compiler.
+          thin: through a distributed thin link. It makes the code of a link in one process
+            (docs/thinlto.md), and asks module by module.
           own: further words of clang for each unit, before the thin link and after it.
         """
-        # clang would compile what is named .bc before it links.
-        modules = [path.with_suffix(".thin.o") for path in objects]
-        own = [()] * len(modules) if own is None else own
+        own = [()] * len(objects) if own is None else own
         units = [[*unit, *words] for unit, words in zip(self.built.units, own, strict=True)]
-        self._compile(clang, [*flags, "-flto=thin"], modules, rule, profile, units)
-        self._link(modules, objects[0].with_name("none"), "-Wl,--thinlto-index-only")
-        units = [
-            ["-c", "-x", "ir", str(path), f"-fthinlto-index={path}.thinlto.bc", *words]
-            for path, words in zip(modules, own, strict=True)
-        ]
+        if thin:
+            # clang would compile what is named .bc before it links.
+            modules = [path.with_suffix(".thin.o") for path in objects]
+            self._compile(clang, [*flags, "-flto=thin"], modules, rule, profile, units)
+            self._link(modules, objects[0].with_name("none"), "-Wl,--thinlto-index-only")
+            units = [
+                ["-c", "-x", "ir", str(path), f"-fthinlto-index={path}.thinlto.bc", *words]
+                for path, words in zip(modules, own, strict=True)
+            ]
         self._compile(clang, flags, objects, rule, profile, units)
 
     def _compile(
@@ -251,14 +263,9 @@ class InlineBuilds:
         objects: Sequence[Path],
         rule: InliningRule | None,
         profile: Path | None,
-        units: Sequence[list[str]] | None = None,
+        units: Sequence[Sequence[str]],
     ) -> None:
-        """Compiles `units`, clang's arguments for each, by default those of the program.
-
-        Args:
-          rule: decides about inlining by the profile; None leaves it to the compiler.
-        """
-        units = self.built.units if units is None else units
+        """Compiles `units`, clang's arguments for each; all else as of `compile`."""
 
         def one(unit: int) -> None:
             argv: list[str | Path] = ["env", "-C", self.built.directory, clang]

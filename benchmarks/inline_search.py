@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.changes import changes_table, counted_changes, percent_change
-from benchmarks.common import TIMEOUT_S, saved
-from benchmarks.inline_builds import FLAGS, InlineBuilds
+from benchmarks.common import saved
+from benchmarks.inline_builds import InlineBuilds
 from benchmarks.inline_flips import PROBLEM, Found, Search, by_unit, deciding
 from benchmarks.programs.workloads import HELD_OUT, ONLY_ONCE, TIMED
 from benchmarks.results import Cell, Table
-from benchmarks.timing import LAYOUTS, ROUNDS, link_layouts, run_rounds
+from benchmarks.timing import LAYOUTS, ROUNDS, run_rounds
 from benchmarks.ways import WAYS
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.run.files import exclusive, sha256, write_json
@@ -109,17 +109,10 @@ class Searched:
 
     def layouts(self, way: str, number: int) -> list[Path]:
         """Links one of the `_WAYS` in `number` layouts. Raises CommandError."""
+        builds = self.search.builds
         if way in WAYS:
-            return self.search.builds.layouts(way, number)
-        objects = self._objects(is_thin=way.startswith(_THIN))
-        targets = [objects[0].with_name(f"layout-{layout}") for layout in range(number)]
-        inputs = {"objects": list(map(sha256, objects)), "layouts": number}
-
-        def link() -> None:
-            link_layouts(objects, self.search.linkage.libraries, targets)
-
-        memo(targets[0].with_name("layouts.json"), inputs, NoneType, link, targets)
-        return targets
+            return builds.layouts(way, number)
+        return builds.linked(self._objects(is_thin=way.startswith(_THIN)), number)
 
     def _objects(self, *, is_thin: bool) -> list[Path]:
         """The objects by the decisions that were found."""
@@ -130,16 +123,12 @@ class Searched:
         given = by_unit(self.found.taken)
 
         def compile() -> None:
-            if not is_thin:
-                for unit, target in enumerate(objects):
-                    search.linkage.compile(unit, given.get(unit, {}), target)
-                return
+            clang = builds.toolchain.clang
             own = [
                 deciding(builds.toolchain, given.get(unit, {}), target.with_suffix(".log"))
                 for unit, target in enumerate(objects)
             ]
-            flags = [*FLAGS, f"-fprofile-use={builds.counters}"]
-            builds.compile_thin(builds.toolchain.clang, flags, objects, None, None, own)
+            builds.compile(clang, search.flags, objects, thin=is_thin, own=own)
 
         inputs = {**search.inputs, "given": {str(unit): own for unit, own in given.items()}}
         memo(folder / "objects.json", inputs, NoneType, compile, objects)
@@ -148,7 +137,7 @@ class Searched:
     def result(self, rounds: int, layouts: int, processor: int) -> dict[str, Any]:
         """What the search found, and what it changes on the input by which nothing was chosen."""
         programs = {way: self.layouts(way, layouts) for way in _WAYS}
-        run, meter, found = self.search.builds.held_out, self.search.linkage.meter, self.found
+        run, linkage, found = self.search.builds.held_out, self.search.linkage, self.found
         times = run_rounds(
             self.search.folder / "rounds.json",
             programs,
@@ -160,10 +149,7 @@ class Searched:
         )
 
         def counted() -> dict[str, int]:
-            return {
-                way: round(meter.measure([own[0], *run.arguments], TIMEOUT_S))
-                for way, own in programs.items()
-            }
+            return {way: linkage.measured(own[0], run.arguments) for way, own in programs.items()}
 
         binaries = [sha256(own[0]) for own in programs.values()]
         inputs = {"binaries": binaries, **run.run_inputs()}

@@ -163,22 +163,23 @@ def logged_rows(
 def _inputs(
     problem: Problem, parts: Sequence[npt.NDArray[np.void]], with_pmu: bool
 ) -> dict[str, npt.NDArray[np.int64]]:
+    names = [feature.name for feature in problem.inputs(with_pmu)]
     # Logs without a decision may have another layout.
-    parts = [part for part in parts if len(part)]
+    columns = [_columns(problem, part, names) for part in parts if len(part)]
+    return {name: np.concatenate([own[name] for own in columns]) for name in names}
 
-    def values(part: npt.NDArray[np.void], name: str) -> npt.NDArray[np.int64]:
-        if name in (part.dtype.names or ()):
-            return np.asarray(part[name], np.int64).reshape(-1)
-        # Modules of programs without a profile have no PMU features in their logs.
-        unprofiled = problem.unprofiled_inputs(len(part))
-        if name not in unprofiled:
+
+def _columns(
+    problem: Problem, part: npt.NDArray[np.void], names: Sequence[str]
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Some features of a module's records, by name, [rows] each. Raises LabelsError."""
+    # Modules of programs without a profile have no PMU features in their logs.
+    own = problem.unprofiled_inputs(len(part))
+    own |= {name: part[name] for name in part.dtype.names or ()}
+    for name in names:
+        if name not in own:
             raise LabelsError(
                 f"labels without the feature {name}, of another version; remove the training's "
                 "folder labels/ to label again"
             )
-        return np.asarray(unprofiled[name], np.int64).reshape(-1)
-
-    return {
-        feature.name: np.concatenate([values(part, feature.name) for part in parts])
-        for feature in problem.inputs(with_pmu)
-    }
+    return {name: np.asarray(own[name], np.int64).reshape(-1) for name in names}
