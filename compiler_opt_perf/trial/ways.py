@@ -13,7 +13,8 @@ from compiler_opt_perf.policy.compiler_flags import (
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-_OUTLINER = ("-enable-machine-outliner",)
+# The linker keeps one entry for unwinding for all outlined functions.
+_OUTLINER = ("-enable-machine-outliner", "-x86-outlined-unwind-cost=0")
 # As in builds of the Linux kernel and of Android; the default is 100 instructions.
 _FEW_IMPORTS = ("-import-instr-limit=5",)
 
