@@ -13,8 +13,13 @@ from compiler_opt_perf.policy.compiler_flags import (
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-# The linker keeps one entry for unwinding for all outlined functions.
-_OUTLINER = ("-enable-machine-outliner", "-x86-outlined-unwind-cost=0")
+# Of functions of which the linker keeps one of many, too: what their other copies call, it drops. It
+# also keeps one entry for unwinding for all outlined functions.
+_OUTLINER = (
+    "-enable-machine-outliner",
+    "-enable-linkonceodr-outlining",
+    "-x86-outlined-unwind-cost=0",
+)
 # As in builds of the Linux kernel and of Android; the default is 100 instructions.
 _FEW_IMPORTS = ("-import-instr-limit=5",)
 
