@@ -319,6 +319,14 @@ _benchmark(
     ],
 )
 _benchmark(
+    "size-embeddings",
+    "What trees learn of IR2Vec embeddings beside the features, on unseen programs. An hour.",
+    "Do embeddings of caller and callee tell more than the features do?",
+    results.Plot("curve", ["25% of the labels", "50% of the labels", "100% of the labels"]),
+    [TOOLCHAIN],
+    some=None,
+)
+_benchmark(
     "forwarding",
     "Time and predicted cycles where loads cannot be forwarded to. Two minutes, idle for the time.",
     "Does the judge see loads that the processor cannot forward to?",

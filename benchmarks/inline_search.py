@@ -178,7 +178,7 @@ def learnt(labels: Sequence[Labels]) -> list[Table]:
     read: list[Inputs] = [
         {name: inputs[name] for name in static},
         inputs,
-        _exchanged(inputs, static, groups),
+        exchanged(inputs, static, groups),
     ]
     names = sorted(one.module for one in labels)
     rows: list[list[Cell]] = []
@@ -212,8 +212,8 @@ def _percent(advantages: npt.NDArray[np.float64]) -> float:
     return round(float((-advantages).sum()) / 1e4, 4)
 
 
-def _exchanged(inputs: Inputs, static: Sequence[str], groups: npt.NDArray[np.int64]) -> Inputs:
-    """The inputs with all PMU features of another decision of the same program."""
+def exchanged(inputs: Inputs, static: Sequence[str], groups: npt.NDArray[np.int64]) -> Inputs:
+    """The inputs, all but the static ones of another decision of the same program."""
     order = np.arange(len(groups))
     random = np.random.default_rng(derive_seed(_SEED, "exchanged"))
     for group in np.unique(groups):

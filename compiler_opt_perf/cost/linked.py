@@ -17,7 +17,7 @@ from compiler_opt_perf.run.command import run_command
 _TIMEOUT_S = 600.0
 _FOLDED = re.compile(
     r"^(?P<first>selected|  removing identical) section (?P<object>.*):"
-    r"\(\.text\.((unlikely|hot|startup|exit)\.)?(?P<function>.+)\)$",
+    r"\(\.text\.((unlikely|hot|startup|exit|outlined)\.)?(?P<function>.+)\)$",
     re.MULTILINE,
 )
 
