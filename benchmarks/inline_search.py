@@ -22,13 +22,13 @@ from benchmarks.inline_builds import InlineBuilds
 from benchmarks.inline_flips import PROBLEM, Found, Search, by_unit, deciding
 from benchmarks.programs.workloads import HELD_OUT, ONLY_ONCE, TIMED
 from benchmarks.results import Cell, Table
+from benchmarks.shuffled import exchanged
 from benchmarks.timing import LAYOUTS, ROUNDS, run_rounds
 from benchmarks.ways import WAYS
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.run.files import exclusive, sha256, write_json
 from compiler_opt_perf.run.memo import memo
 from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.cost_sensitive import Inputs, Trees, TreeSettings
 from compiler_opt_perf.train.label_files import Labels, labelled_rows
@@ -178,7 +178,7 @@ def learnt(labels: Sequence[Labels]) -> list[Table]:
     read: list[Inputs] = [
         {name: inputs[name] for name in static},
         inputs,
-        exchanged(inputs, static, groups),
+        exchanged(inputs, static, groups, _SEED),
     ]
     names = sorted(one.module for one in labels)
     rows: list[list[Cell]] = []
@@ -210,16 +210,6 @@ def learnt(labels: Sequence[Labels]) -> list[Table]:
 def _percent(advantages: npt.NDArray[np.float64]) -> float:
     """What saves so many millionths changes, in percent."""
     return round(float((-advantages).sum()) / 1e4, 4)
-
-
-def exchanged(inputs: Inputs, static: Sequence[str], groups: npt.NDArray[np.int64]) -> Inputs:
-    """The inputs, all but the static ones of another decision of the same program."""
-    order = np.arange(len(groups))
-    random = np.random.default_rng(derive_seed(_SEED, "exchanged"))
-    for group in np.unique(groups):
-        rows = np.flatnonzero(groups == group)
-        order[rows] = random.permutation(rows)
-    return {name: values if name in static else values[order] for name, values in inputs.items()}
 
 
 def tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from absl import logging
 
 from benchmarks.common import BenchmarkError
-from benchmarks.inline_search import exchanged
 from benchmarks.results import Cell, Table
+from benchmarks.shuffled import exchanged
 from benchmarks.size_builds import MODEL
 from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
 from compiler_opt_perf.policy.problem import PROBLEMS
@@ -121,7 +121,9 @@ def all_inputs(
     """What trees `READ`."""
     values = np.round(embeddings * _SCALE).astype(np.int64)
     both = {**features, **{f"embedding_{number}": one for number, one in enumerate(values.T)}}
-    return dict(zip(READ, [features, both, exchanged(both, list(features), groups)], strict=True))
+    return dict(
+        zip(READ, [features, both, exchanged(both, list(features), groups, _SEEDS[0])], strict=True)
+    )
 
 
 def tables(
