@@ -38,8 +38,9 @@ from compiler_opt_perf.train.log import read_log
 PROBLEM = PROBLEMS["inline-size"]
 _VOCABULARY = BUILD / f"llvm-{LLVM_VERSION}/llvm/lib/Analysis/models/seedEmbeddingVocab75D.json"
 _EMBEDDINGS = ("callee_embedding", "caller_embedding")
-# Modules with more decisions would take most of the time.
-_MOST_DECISIONS = 150
+# Of each module so many decisions are labelled. Large modules, which would take most of the time,
+# are drawn less often.
+_SETTINGS = {"folding": "true", "max_decisions": 150, "labels.sites": 5, "labels.steps": 1}
 # Trees read whole numbers.
 _SCALE = 1e4
 _SEEDS = (1, 2, 3)
@@ -78,8 +79,7 @@ def _labels(folder: Path, toolchain: Toolchain) -> list[Labels]:
     path = folder / "recipe.toml"
     write_text(path, text)
     words = ["train", "policy", f"--problem={PROBLEM.name}", f"--recipe={path}"]
-    settings = {"folding": "true", "max_decisions": _MOST_DECISIONS, "labels.steps": 1}
-    words += [f"--setting={name}={value}" for name, value in settings.items()]
+    words += [f"--setting={name}={value}" for name, value in _SETTINGS.items()]
     words += [f"--toolchain={toolchain.directory}", f"--output={folder / 'training'}"]
     # It goes on where it was interrupted, and is quick if it is done.
     if subprocess.run([venv_program("cop"), *words], check=False).returncode:
