@@ -5,8 +5,10 @@ import pytest
 
 from compiler_opt_perf.cost.linked import folded_functions, linked_text_bytes
 from compiler_opt_perf.cost.size import function_sizes, text_bytes
+from compiler_opt_perf.policy.problem import for_clang
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.toolchain.installation import Toolchain
 
 pytestmark = pytest.mark.compiler
 
@@ -83,3 +85,21 @@ def test_functions_of_the_same_code_are_folded(tmp_path: Path) -> None:
     folded = linked_text_bytes(objects, linker, fold=True)
     assert 0 <= linked_text_bytes(objects, linker) - folded - saved < 32
     assert folded_functions(objects[:1], linker) == constructors
+
+
+def test_outlined_functions_of_the_same_code_are_folded(
+    tmp_path: Path, toolchain: Toolchain
+) -> None:
+    objects = []
+    for name in ("a", "b"):
+        source = tmp_path / f"{name}.c"
+        written = "p[0] = 1000; p[1] = 2000; p[2] = 3000;"
+        source.write_text(
+            f"void {name}1(volatile int *p) {{ {written} p[3] = {ord(name)}; }}\n"
+            f"void {name}2(volatile int *p) {{ {written} p[4] = {ord(name)}; }}\n"
+        )
+        objects.append(tmp_path / f"{name}.o")
+        options = ("-enable-machine-outliner", "-x86-outlined-unwind-cost=0")
+        flags = ["-Oz", "-ffunction-sections", *for_clang(options)]
+        run_command([toolchain.clang, *flags, "-c", source, "-o", objects[-1]])
+    assert folded_functions(objects, toolchain.ld_lld) == {"OUTLINED_FUNCTION_0": 2}

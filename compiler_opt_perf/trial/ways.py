@@ -13,8 +13,8 @@ from compiler_opt_perf.policy.compiler_flags import (
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-# Of functions of which the linker keeps one of many, too: what their other copies call, it drops. It
-# also keeps one entry for unwinding for all outlined functions.
+# Also from functions of which the linker keeps one copy: it drops what only the others call. And it
+# keeps one entry for unwinding for all outlined functions.
 _OUTLINER = (
     "-enable-machine-outliner",
     "-enable-linkonceodr-outlining",
