@@ -62,11 +62,12 @@ KINDS = {
 
 @pytest.mark.compiler
 def test_latencies_and_throughputs_are_those_of_any_core(runner: Path, tmp_path: Path) -> None:
-    lines = [line for lines in KINDS.values() for line in lines]
-    found = dict(zip(lines, answers(runner, lines, tmp_path), strict=True))
     cycles = {}
     for kind, blocks in KINDS.items():
-        measured = [found[one].split() for one in blocks if found[one].startswith("measured")]
+        # On a busy machine all may be disturbed at once.
+        tries = (answers(runner, blocks, tmp_path) for _ in range(20))
+        printed = ([one.split() for one in own if one.startswith("measured")] for own in tries)
+        measured = next(filter(None, printed))
         cycles[kind] = statistics.median(float(words[1]) for words in measured)
         pages = {int(words[4]) for words in measured}
         assert pages <= ({1, 2} if kind in ("loads", "increments") else {0})
