@@ -239,9 +239,7 @@ _benchmark(
     "Do evaluators order compilations of a program as the clock does?",
     results.Plot("tau", ["registers", "inlining", "branches"]),
     [
-        click.option(
-            "--kinds", type=keys_of("variants", "KINDS"), help="Of variants; default: all."
-        ),
+        click.option("--kinds", type=keys_of("variants", "KINDS"), help="Variants; default: all."),
         click.option("--steps", type=keys_of("rank", "STEPS"), help="Steps to do; default: all."),
         rounds(15),
         PROCESSOR,
@@ -367,9 +365,7 @@ _benchmark(
     "How long do the two commands take on a bare system, and do they pass?",
     results.Plot("commands", ["time"]),
     [
-        click.option(
-            "--targets", type=keys_of("hosts", "TARGETS"), help="Targets of make; default: all."
-        ),
+        click.option("--targets", type=keys_of("hosts", "TARGETS"), help="Of make; default: all."),
         click.option(
             "--share",
             multiple=True,

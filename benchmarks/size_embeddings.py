@@ -44,7 +44,7 @@ _SETTINGS = {"folding": "true", "max_decisions": 150, "labels.sites": 5, "labels
 # Trees read whole numbers.
 _SCALE = 1e4
 _SEEDS = (1, 2, 3)
-#: Shares of the other programs' labels of which trees learn.
+#: Shares of the other programs' labels of which trees learn; the last is all.
 _SHARES = (0.25, 0.5, 1.0)
 #: What trees read: the features, those with embeddings, and with embeddings of another decision of
 #: the same program.
@@ -144,15 +144,16 @@ def tables(
     )
     # All kinds of decisions count, learnt or not.
     settings = msgspec.structs.replace(settings, least_share=-1.0)
-    whole = {name: _saved(own, advantage, groups, settings, 1.0) for name, own in inputs.items()}
     could = [advantage[(groups == one) & (advantage > 0)].sum() for one in range(len(programs))]
     curve: list[list[Cell]] = []
+    whole = []
     for name, own in inputs.items():
         row: list[Cell] = [name]
-        for share in _SHARES:
-            saved = whole[name] if share == 1 else _saved(own, advantage, groups, settings, share)
-            shares = 100 * saved.sum(axis=1) / sum(could)
-            row += [round(float(one), 4) for one in (shares.mean(), shares.min(), shares.max())]
+        saved = [_saved(own, advantage, groups, settings, share) for share in _SHARES]
+        whole.append(saved[-1])
+        for one in saved:
+            shares = 100 * one.sum(axis=1) / sum(could)
+            row += [round(float(end), 4) for end in (shares.mean(), shares.min(), shares.max())]
         curve.append(row)
         logging.info("%s", row)
     columns = {"trees read": "text"}
@@ -164,7 +165,7 @@ def tables(
             name,
             int((groups == number).sum()),
             round(float(could[number])),
-            *(round(float(own[:, number].mean())) for own in whole.values()),
+            *(round(float(own[:, number].mean())) for own in whole),
         ]
         for number, name in enumerate(programs)
     ]
