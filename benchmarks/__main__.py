@@ -203,13 +203,7 @@ _benchmark(
     "Times of programs by the shipped policies, AutoFDO, PGO and ThinLTO. Hours, idle.",
     "Do the two policies for speed make programs faster?",
     results.Plot("time", ["both policies", "both, shuffled profile"]),
-    [
-        ways("policies", "WAYS"),
-        rounds(48),
-        LAYOUTS,
-        PROCESSOR,
-        TOOLCHAIN,
-    ],
+    [ways("policies", "WAYS"), rounds(48), LAYOUTS, PROCESSOR, TOOLCHAIN],
     folder="bench-inline-speed",
 )
 _benchmark(
@@ -225,11 +219,7 @@ _benchmark(
             show_default=True,
             help="Decisions of a program that are taken the other way.",
         ),
-        rounds(48),
-        LAYOUTS,
-        PROCESSOR,
-        PREPARE,
-        TOOLCHAIN,
+        *(rounds(48), LAYOUTS, PROCESSOR, PREPARE, TOOLCHAIN),
     ],
     folder="bench-inline-speed",
 )
@@ -300,6 +290,13 @@ _benchmark(
     "How small do the builds become that users for size have?",
     results.Plot("means", ["inline-size", "outliner", "outliner-ThinLTO"]),
     [TOOLCHAIN],
+)
+_benchmark(
+    "hot-outlining",
+    "Text, executed instructions and time by how hot the outliner leaves alone. An hour, idle.",
+    "What does outlining cost at run time, and what is saved if hot blocks are left alone?",
+    results.Plot("limits", ["text", "executed"]),
+    [rounds(30, 6), PROCESSOR, PREPARE, TOOLCHAIN],
 )
 _benchmark(
     "size-folding",

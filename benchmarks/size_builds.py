@@ -25,12 +25,14 @@ from benchmarks.common import TIMEOUT_S, BenchmarkError, run_all
 from benchmarks.programs.workload import Workload, without_times
 from benchmarks.programs.workloads import HELD_OUT
 from benchmarks.results import Interval
+from benchmarks.timing import LAYOUTS, run_rounds
 from compiler_opt_perf.corpus import programs as corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS as TABLE
 from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256, write_text
 from compiler_opt_perf.run.memo import memo
+from compiler_opt_perf.run.rounds import layout_flags
 from compiler_opt_perf.run.timing import Meter, find_meter
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import REPO_ROOT
@@ -122,6 +124,33 @@ class Builds:
             count = partial(self._count, self._binary(name), self._workload, meter)
             found[name] = memo(note, self._workload.run_inputs(), int, count)
         return found
+
+    def times(
+        self, ways: Sequence[Way], built: Mapping[str, Sizes], rounds: int, processor: int
+    ) -> dict[str, Interval]:
+        """By way, the change of a run's time from the first one, in percent.
+
+        Args:
+          ways: that `size_of` built, of a program with a run that can be repeated.
+          built: their sizes.
+        """
+        workload = self._workload
+        assert workload is not None
+        binaries = {}
+        for number, way in enumerate(ways):
+            # Paths of one length: runs have them in their memory.
+            names = [f"layout-{number}-{layout}" for layout in range(LAYOUTS)]
+            for layout, name in enumerate(names):
+                self.linked(name, Link(way, way, tuple(layout_flags(layout))), built)
+            binaries[way.name] = list(map(self._binary, names))
+        folder = self.folder / "run"
+        corpus.write_input(TABLE[self.name], workload.tree, folder / "input")
+        path = self.folder / "rounds.json"
+        inputs = workload.run_inputs()
+        done = run_rounds(
+            path, binaries, workload.arguments, inputs, rounds, processor, label=self.name
+        )
+        return done.changes({way.name: (way.name, ways[0].name) for way in ways[1:]})
 
     @cached_property
     def _workload(self) -> Workload | None:

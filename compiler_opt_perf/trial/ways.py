@@ -14,11 +14,13 @@ from compiler_opt_perf.policy.compiler_flags import (
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 # Also from functions of which the linker keeps one copy: it drops what only the others call. And it
-# keeps one entry for unwinding for all outlined functions.
+# keeps one entry for unwinding for all outlined functions. Blocks that are estimated to run more
+# than eight times in a call of their function stay (docs/results/hot-outlining.md).
 _OUTLINER = (
     "-enable-machine-outliner",
     "-enable-linkonceodr-outlining",
     "-x86-outlined-unwind-cost=0",
+    "-outliner-max-frequency=8",
 )
 # As in builds of the Linux kernel and of Android; the default is 100 instructions.
 _FEW_IMPORTS = ("-import-instr-limit=5",)
