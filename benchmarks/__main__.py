@@ -231,9 +231,7 @@ _benchmark(
     [
         click.option("--kinds", type=keys_of("variants", "KINDS"), help="Variants; default: all."),
         click.option("--steps", type=keys_of("rank", "STEPS"), help="Steps to do; default: all."),
-        rounds(15),
-        PROCESSOR,
-        CPU,
+        *(rounds(15), PROCESSOR, CPU),
         click.option(
             "--model",
             "models",
@@ -256,10 +254,7 @@ _benchmark(
     results.Plot("parts", ["without PMU data", "with", "of other parts"]),
     [
         model("models/cost-znver3", "Folder of a learned cost model that knows this CPU."),
-        CPU,
-        rounds(30, 1),
-        PROCESSOR,
-        TOOLCHAIN,
+        *(CPU, rounds(30, 1), PROCESSOR, TOOLCHAIN),
     ],
 )
 _benchmark(
@@ -279,8 +274,7 @@ _benchmark(
         click.option(
             "--modules", type=click.IntRange(1), default=40, show_default=True, help="At random."
         ),
-        rounds(3, 1, "Of all ways."),
-        TOOLCHAIN,
+        *(rounds(3, 1, "Of all ways."), TOOLCHAIN),
     ],
     some=None,
 )
@@ -299,27 +293,22 @@ _benchmark(
     [rounds(30, 6), PROCESSOR, PREPARE, TOOLCHAIN],
 )
 _benchmark(
-    "size-folding",
-    "What the policy for size does with identical functions, which the linker folds. An hour.",
-    "What becomes of identical functions with the policy for size?",
-    options=[
-        click.option(
-            "--margin",
-            type=click.FloatRange(0, 4),
-            default=1.5,
-            show_default=True,
-            help="Of the compiler's own decision, for a second table.",
-        ),
-        TOOLCHAIN,
-    ],
-)
-_benchmark(
     "size-embeddings",
     "What trees learn of IR2Vec embeddings beside the features, on unseen programs. An hour.",
     "Do embeddings of caller and callee tell more than the features do?",
     results.Plot("curve", ["25% of the labels", "50% of the labels", "100% of the labels"]),
     [TOOLCHAIN],
     some=None,
+    folder="bench-size-labels",
+)
+_benchmark(
+    "size-rules",
+    "Rules of few thresholds for size, by search on labels and on linked programs. Two hours.",
+    "Is a rule that a search finds as good as the network for size?",
+    results.Plot("programs", ["rule, moved", "inline-size"]),
+    [click.option("--generations", default=8, show_default=True, help="Of CMA-ES."), TOOLCHAIN],
+    some=None,
+    folder="bench-size-labels",
 )
 _benchmark(
     "forwarding",

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import shutil
 import subprocess
-import tempfile
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from benchmarks.results import Interval
 from benchmarks.timing import LAYOUTS, run_rounds
 from compiler_opt_perf.corpus import programs as corpus
 from compiler_opt_perf.corpus.program_table import PROGRAMS as TABLE
-from compiler_opt_perf.cost.size import FunctionSizes, function_sizes, text_bytes
+from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256, write_text
 from compiler_opt_perf.run.memo import memo
@@ -103,14 +102,6 @@ class Builds:
             return self._link(link.objects, link.words, binary)
 
         return memo(binary.with_name("sizes.json"), inputs, Sizes, make, [binary])
-
-    def functions(self, way: Way, words: Sequence[str] = ()) -> FunctionSizes:
-        """The functions of a build that `size_of` made, linked with more flags."""
-        with tempfile.TemporaryDirectory(prefix="functions-", dir=self.folder) as folder:
-            binary = Path(folder) / self.name
-            write_text(binary.with_name(_CONFIG), self._configuration(way))
-            self._link(way, (*words, "-Wl,--strip-debug"), binary)
-            return function_sizes(binary)
 
     def executed(self, built: Mapping[str, Sizes], names: Sequence[str]) -> dict[str, int]:
         """By name of a way or link, the instructions of a run; nothing for programs without one."""

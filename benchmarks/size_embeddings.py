@@ -6,13 +6,9 @@ where the linker folds identical functions. Each decision gets the embeddings of
 as they are when it is taken. Trees that learn from all programs but one then decide in that one.
 """
 
-import re
-import subprocess
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from absl import logging
@@ -20,30 +16,29 @@ from absl import logging
 from benchmarks.common import BenchmarkError
 from benchmarks.results import Cell, Table
 from benchmarks.shuffled import exchanged
-from benchmarks.size_builds import MODEL
-from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
-from compiler_opt_perf.policy.problem import PROBLEMS
-from compiler_opt_perf.run.files import write_text
+from benchmarks.size_labels import (
+    PROBLEM,
+    SEEDS,
+    programs_of,
+    saved_unseen,
+    training_labels,
+    training_modules,
+    tree_chooser,
+)
+from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.run.llvm import LLVM_VERSION
 from compiler_opt_perf.run.pool import Pool
-from compiler_opt_perf.run.seeds import derive_seed
-from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.toolchain.layout import BUILD
 from compiler_opt_perf.train.compilation import Compiler, scratch
-from compiler_opt_perf.train.cost_sensitive import Inputs, Trees, TreeSettings
-from compiler_opt_perf.train.label_files import Labels, labelled_rows, read_labels
+from compiler_opt_perf.train.cost_sensitive import Inputs
+from compiler_opt_perf.train.label_files import Labels, labelled_rows
 from compiler_opt_perf.train.log import read_log
 
-PROBLEM = PROBLEMS["inline-size"]
 _VOCABULARY = BUILD / f"llvm-{LLVM_VERSION}/llvm/lib/Analysis/models/seedEmbeddingVocab75D.json"
 _EMBEDDINGS = ("callee_embedding", "caller_embedding")
-# Of each module so many decisions are labelled. Large modules, which would take most of the time,
-# are drawn less often.
-_SETTINGS = {"folding": "true", "max_decisions": 150, "labels.sites": 5, "labels.steps": 1}
 # Trees read whole numbers.
 _SCALE = 1e4
-_SEEDS = (1, 2, 3)
 #: Shares of the other programs' labels of which trees learn; the last is all.
 _SHARES = (0.25, 0.5, 1.0)
 #: What trees read: the features, those with embeddings, and with embeddings of another decision of
@@ -58,40 +53,15 @@ def study(folder: Path, toolchain: Toolchain) -> list[Table]:
       CommandError: a compilation failed.
       BenchmarkError: the training failed, or the compiler took other decisions than for it.
     """
-    labels = _labels(folder, toolchain)
+    labels = training_labels(folder, toolchain)
     inputs, advantage, groups = labelled_rows(PROBLEM, labels)
     with Pool() as pool:
-        modules = _modules(folder)
+        modules = training_modules(folder)
         compiler = Compiler.of(toolchain, PROBLEM)
         tasks = [(compiler, modules[one.module], one) for one in labels]
         outcomes = pool.map(_embedded, tasks, label="embeddings of modules")
         embeddings = np.concatenate([one.get() for one in outcomes])
-    names = sorted({one.module.split("/")[0] for one in labels})
-    return tables(names, all_inputs(inputs, embeddings, groups), advantage, groups)
-
-
-def _labels(folder: Path, toolchain: Toolchain) -> list[Labels]:
-    """Those of a training by the shipped recipe, without LLVM's own libraries."""
-    text = (MODEL / "recipe.toml").read_text()
-    text = re.sub(r'"llvm-\w+",', "", text)
-    # The policy is not asked, so that the least test is enough.
-    text = re.sub(r"^test = \[.*?\]", 'test = ["cmark"]', text, flags=re.MULTILINE | re.DOTALL)
-    path = folder / "recipe.toml"
-    write_text(path, text)
-    words = ["train", "policy", f"--problem={PROBLEM.name}", f"--recipe={path}"]
-    words += [f"--setting={name}={value}" for name, value in _SETTINGS.items()]
-    words += [f"--toolchain={toolchain.directory}", f"--output={folder / 'training'}"]
-    # It goes on where it was interrupted, and is quick if it is done.
-    if subprocess.run([venv_program("cop"), *words], check=False).returncode:
-        raise BenchmarkError("the training failed; see its messages above")
-    files = sorted((folder / "training" / "labels").rglob("*.npz"))
-    return [one for one in map(read_labels, files) if one.keys]
-
-
-def _modules(folder: Path) -> dict[str, Module]:
-    """The modules of the training's corpora, by name."""
-    corpora = (folder / "training" / "corpora").rglob(DESCRIPTION)
-    return {one.name: one for path in corpora for one in Corpus.load(path.parent).modules}
+    return tables(programs_of(labels), all_inputs(inputs, embeddings, groups), advantage, groups)
 
 
 def _embedded(task: tuple[Compiler, Module, Labels]) -> npt.NDArray[np.float32]:
@@ -122,7 +92,7 @@ def all_inputs(
     values = np.round(embeddings * _SCALE).astype(np.int64)
     both = {**features, **{f"embedding_{number}": one for number, one in enumerate(values.T)}}
     return dict(
-        zip(READ, [features, both, exchanged(both, list(features), groups, _SEEDS[0])], strict=True)
+        zip(READ, [features, both, exchanged(both, list(features), groups, SEEDS[0])], strict=True)
     )
 
 
@@ -139,17 +109,12 @@ def tables(
       inputs: by what trees `READ`.
       advantage: [rows], bytes that deciding otherwise saves.
     """
-    settings = msgspec.convert(
-        tomllib.loads((MODEL / "recipe.toml").read_text())["stages"][0]["trees"], TreeSettings
-    )
-    # All kinds of decisions count, learnt or not.
-    settings = msgspec.structs.replace(settings, least_share=-1.0)
     could = [advantage[(groups == one) & (advantage > 0)].sum() for one in range(len(programs))]
     curve: list[list[Cell]] = []
     whole = []
     for name, own in inputs.items():
         row: list[Cell] = [name]
-        saved = [_saved(own, advantage, groups, settings, share) for share in _SHARES]
+        saved = [saved_unseen(tree_chooser, own, advantage, groups, share) for share in _SHARES]
         whole.append(saved[-1])
         for one in saved:
             shares = 100 * one.sum(axis=1) / sum(could)
@@ -172,7 +137,7 @@ def tables(
     caption = (
         "What trees keep of all bytes that single decisions could save, in programs that they "
         "never saw, by what they read and of how many labels they learnt: mean, least and most of "
-        f"{len(_SEEDS)} seeds."
+        f"{len(SEEDS)} seeds."
     )
     bytes_caption = (
         "Bytes that single decisions could save in each program, and what trees save that learnt "
@@ -183,30 +148,3 @@ def tables(
         Table.of("curve", caption, columns, curve),
         Table.of("programs", bytes_caption, head | dict.fromkeys(inputs, "bytes"), rows),
     ]
-
-
-def _saved(
-    inputs: Inputs,
-    advantage: npt.NDArray[np.float64],
-    groups: npt.NDArray[np.int64],
-    settings: TreeSettings,
-    share: float,
-) -> npt.NDArray[np.float64]:
-    """Bytes that trees save in each program, which learnt from a share of the others' labels.
-
-    Returns:
-      [seeds, programs].
-    """
-    found = np.zeros((len(_SEEDS), groups.max() + 1))
-    for row, seed in enumerate(_SEEDS):
-        drawn = np.random.default_rng(derive_seed(seed, "labels")).random(len(groups)) < share
-        for group in range(found.shape[1]):
-            own = groups == group
-            read = drawn & ~own
-            # As of one program, so that no trees are fitted to judge them.
-            none = np.zeros(read.sum(), np.int64)
-            others = {name: values[read] for name, values in inputs.items()}
-            trees = Trees.fit(others, advantage[read], none, settings, seed)
-            chosen = trees.otherwise({key: values[own] for key, values in inputs.items()}) > 0.5
-            found[row, group] = advantage[own][chosen].sum()
-    return found

@@ -6,7 +6,8 @@ import pytest
 
 from benchmarks.common import BenchmarkError
 from benchmarks.results import Cell
-from benchmarks.size_embeddings import PROBLEM, READ, _embedded, all_inputs, tables
+from benchmarks.size_embeddings import READ, _embedded, all_inputs, tables
+from benchmarks.size_labels import PROBLEM
 from compiler_opt_perf.corpus.corpus import Module
 from compiler_opt_perf.policy.testing import random_inputs
 from compiler_opt_perf.run.command import run_command

@@ -136,6 +136,13 @@ def strata(inputs: Inputs) -> npt.NDArray[np.int64]:
     )
 
 
+def label_weights(advantage: npt.NDArray[np.float64], largest: float) -> npt.NDArray[np.float64]:
+    """What the wrong decision of each label weighs, [rows]; `largest` as in `TreeSettings`."""
+    size = np.abs(advantage)
+    excess = np.log(np.maximum(size, largest) / largest)
+    return np.asarray(np.minimum(size, largest) * np.where(advantage < 0, 1.0 + excess, 1.0))
+
+
 def _boosters(
     rows: npt.NDArray[np.float64],
     advantage: npt.NDArray[np.float64],
@@ -146,9 +153,7 @@ def _boosters(
     # Not at the top: pool workers import the modules of their jobs, and need no LightGBM.
     import lightgbm
 
-    size = np.abs(advantage)
-    excess = np.log(np.maximum(size, settings.largest) / settings.largest)
-    weight = np.minimum(size, settings.largest) * np.where(advantage < 0, 1.0 + excess, 1.0)
+    weight = label_weights(advantage, settings.largest)
     told = weight > 0
     boosters: list[lightgbm.Booster] = []
     if told.sum() < _LEAST_LABELS:

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Labels of single inlining decisions for size, and what learners keep on programs unseen."""
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.common import BenchmarkError
+from benchmarks.size_builds import MODEL
+from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
+from compiler_opt_perf.policy.problem import PROBLEMS
+from compiler_opt_perf.run.files import write_text
+from compiler_opt_perf.run.seeds import derive_seed
+from compiler_opt_perf.toolchain.aot import venv_program
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.train.cost_sensitive import Inputs, Trees, TreeSettings
+from compiler_opt_perf.train.label_files import Labels, read_labels
+
+PROBLEM = PROBLEMS["inline-size"]
+SEEDS = (1, 2, 3)
+# Identical functions count once. Of a module, 15 decisions are labelled; large modules, which would
+# take most of the time, are drawn less often.
+_SETTINGS = {
+    "folding": "true",
+    "max_decisions": 300,
+    "labels.sites": 15,
+    "labels.steps": 1,
+    "labels.gradients": '"numpy"',
+}
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+#: Which rows to decide otherwise than the compiler, bool [rows], by their inputs.
+Chooser = Callable[[Inputs], npt.NDArray[np.bool_]]
+
+
+def training_labels(folder: Path, toolchain: Toolchain) -> list[Labels]:
+    """Those of a training by the shipped recipe, without LLVM's own libraries.
+
+    Args:
+      folder: it has the training in `training`; it goes on where it was interrupted.
+
+    Raises:
+      BenchmarkError: the training failed.
+    """
+    text = (MODEL / "recipe.toml").read_text()
+    text = re.sub(r'"llvm-\w+",', "", text)
+    # The policy is not asked, so that the least test is enough.
+    text = re.sub(r"^test = \[.*?\]", 'test = ["cmark"]', text, flags=re.MULTILINE | re.DOTALL)
+    path = folder / "recipe.toml"
+    write_text(path, text)
+    words = ["train", "policy", f"--problem={PROBLEM.name}", f"--recipe={path}"]
+    words += [f"--setting={name}={value}" for name, value in _SETTINGS.items()]
+    words += [f"--toolchain={toolchain.directory}", f"--output={folder / 'training'}"]
+    if subprocess.run([venv_program("cop"), *words], check=False).returncode:
+        raise BenchmarkError("the training failed; see its messages above")
+    files = sorted((folder / "training" / "labels").rglob("*.npz"))
+    return [one for one in map(read_labels, files) if one.keys]
+
+
+def training_modules(folder: Path) -> dict[str, Module]:
+    """The modules of the training's corpora, by name."""
+    corpora = (folder / "training" / "corpora").rglob(DESCRIPTION)
+    return {one.name: one for path in corpora for one in Corpus.load(path.parent).modules}
+
+
+def programs_of(labels: list[Labels]) -> list[str]:
+    """The names of the programs, in the order of `groups_of`."""
+    return sorted({one.module.split("/")[0] for one in labels})
+
+
+def tree_settings() -> TreeSettings:
+    """The shipped recipe's, for all kinds of decisions."""
+    recipe = tomllib.loads((MODEL / "recipe.toml").read_text())
+    settings = msgspec.convert(recipe["stages"][0]["trees"], TreeSettings)
+    return msgspec.structs.replace(settings, least_share=-1.0)
+
+
+def tree_chooser(inputs: Inputs, advantage: Floats, seed: int) -> Chooser:
+    """Trees that learnt from labels."""
+    # As of one program, so that no trees are fitted to judge them.
+    none = np.zeros(len(advantage), np.int64)
+    trees = Trees.fit(inputs, advantage, none, tree_settings(), seed)
+    return lambda rows: trees.otherwise(rows) > 0.5
+
+
+def saved_unseen(
+    fit: Callable[[Inputs, Floats, int], Chooser],
+    inputs: Inputs,
+    advantage: Floats,
+    groups: Integers,
+    share: float = 1.0,
+    seeds: tuple[int, ...] = SEEDS,
+) -> Floats:
+    """Bytes that a learner saves in each program by a share of the other programs' labels.
+
+    Args:
+      fit: the learner, by inputs, advantages and a seed.
+
+    Returns:
+      [seeds, programs].
+    """
+    found = np.zeros((len(seeds), groups.max() + 1))
+    for row, seed in enumerate(seeds):
+        drawn = np.random.default_rng(derive_seed(seed, "labels")).random(len(groups)) < share
+        for group in range(found.shape[1]):
+            own = groups == group
+            read = drawn & ~own
+            chooser = fit(rows_of(inputs, read), advantage[read], seed)
+            found[row, group] = advantage[own][chooser(rows_of(inputs, own))].sum()
+    return found
+
+
+def rows_of(inputs: Inputs, chosen: npt.NDArray[np.bool_]) -> Inputs:
+    """The chosen rows."""
+    return {name: values[chosen] for name, values in inputs.items()}
