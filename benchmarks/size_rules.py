@@ -197,7 +197,7 @@ def _kept(
     caption = (
         f"What is kept of the {could:,.0f} bytes that {len(advantage):,} single decisions of "
         f"{len(programs)} programs could save, each program by the labels of the others: mean, "
-        "least and most of the seeds. The search of a rule has no chance in it."
+        "least and most of the seeds. A rule is the same for all seeds."
     )
     columns = {"learner": "text"} | dict.fromkeys(("kept", "least", "most"), "percent:1")
     return Table.of("kept", caption, columns, rows), max(saved, key=lambda name: saved[name])
