@@ -22,8 +22,8 @@ from compiler_opt_perf.trial.ways import PLAIN, Way
 PROGRAMS = tuple(HELD_OUT)
 _OPTION = "-outliner-max-frequency="
 #: Runs of a block in a call of its function, at most; 0 is no limit.
-LIMITS = (0, 32, 16, 8, 4)
-_TIMED = (0, 8)
+LIMITS = (0, 32, 16, 8, 4, 0.5)
+_TIMED = (0, 8, 0.5)
 _JUDGES = ("test", "looked at once")
 
 
@@ -31,7 +31,7 @@ _JUDGES = ("test", "looked at once")
 class _Limited(Way):
     """The outliner with another limit."""
 
-    limit: int = 0
+    limit: float = 0
 
     def flags(
         self,
@@ -43,10 +43,10 @@ class _Limited(Way):
         flags = super().flags(toolchain, models, profile, counters)
         # The compiler takes an option once.
         others = [option for option in flags.options if not option.startswith(_OPTION)]
-        return dataclasses.replace(flags, options=(*others, f"{_OPTION}{self.limit}"))
+        return dataclasses.replace(flags, options=(*others, f"{_OPTION}{round(100 * self.limit)}"))
 
 
-_WAYS = {limit: _Limited(f"limit-{limit}", outliner=True, limit=limit) for limit in LIMITS}
+_WAYS = {limit: _Limited(f"limit-{limit:g}", outliner=True, limit=limit) for limit in LIMITS}
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Outcome:
       times: of the limits that were timed; empty if nothing was.
     """
 
-    text: Mapping[int, float]
-    file: Mapping[int, float]
-    executed: Mapping[int, float]
-    times: Mapping[int, Interval]
+    text: Mapping[float, float]
+    file: Mapping[float, float]
+    executed: Mapping[float, float]
+    times: Mapping[float, Interval]
 
 
 def tables(found: Mapping[str, Outcome]) -> list[Table]:
@@ -102,8 +102,8 @@ def _programs(found: Mapping[str, Outcome]) -> list[Table]:
             own |= {f"{kind}, {_named(limit)}": by_limit[limit] for limit in _TIMED if by_limit}
         changes[name] = own
     caption = (
-        "Changes by program, without a limit and with the one that `cop try --size` has. Time is "
-        "processor time, with 95% intervals over layouts."
+        "Changes by program, without a limit, with that of `cop try --size`, 8, and with 0.5. "
+        "Time is processor time, with 95% intervals over layouts."
     )
     columns = [
         f"{kind}, {_named(limit)}" for kind in ("text", "executed", "time") for limit in _TIMED
@@ -111,8 +111,8 @@ def _programs(found: Mapping[str, Outcome]) -> list[Table]:
     return changes_table("programs", caption, {"training": "text"}, facts, changes, columns)
 
 
-def _named(limit: int) -> str:
-    return str(limit) if limit else "no limit"
+def _named(limit: float) -> str:
+    return f"{limit:g}" if limit else "no limit"
 
 
 def study(
@@ -156,7 +156,7 @@ def study(
     return tables(found)
 
 
-def _changes(figures: Mapping[str, int]) -> dict[int, float]:
+def _changes(figures: Mapping[str, int]) -> dict[float, float]:
     """By limit, against plain, in percent."""
     plain = figures[PLAIN.name]
     return {limit: percent_change(figures[way.name], plain) for limit, way in _WAYS.items()}

@@ -9,7 +9,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 
 def _outcome(text: float) -> Outcome:
     by_limit = {limit: float(text + limit) for limit in LIMITS}
-    times = {0: (2.0, 1.0, 3.0), 8: (0.0, -1.0, 1.0)}
+    times = {0: (2.0, 1.0, 3.0), 8: (0.0, -1.0, 1.0), 0.5: (0.0, -1.0, 1.0)}
     return Outcome(by_limit, by_limit, dict.fromkeys(LIMITS, 1.0), times)
 
 
@@ -19,7 +19,19 @@ def test_programs_that_chose_the_limit_and_those_that_judge_it_are_apart() -> No
     assert rows[:2] == [("chose the limit", 1, "no limit", -5), ("chose the limit", 1, "32", 27)]
     assert rows[len(LIMITS)] == ("judge it", 2, "no limit", -3)
     assert len(rows) == 2 * len(LIMITS)
-    assert tuple(programs.rows[0]) == ("bzip2", "choice", -5, 3, 1, 1, (2, 1, 3), (0, -1, 1))
+    assert tuple(programs.rows[0]) == (
+        "bzip2",
+        "choice",
+        -5,
+        3,
+        -4.5,
+        1,
+        1,
+        1,
+        (2, 1, 3),
+        (0, -1, 1),
+        (0, -1, 1),
+    )
 
 
 @pytest.mark.compiler
@@ -32,4 +44,4 @@ def test_a_lower_limit_outlines_less_of_a_hot_loop(toolchain: Toolchain, tmp_pat
     # 6% and 0.05%.
     assert executed[0] > 4
     assert executed[-1] < 1
-    assert {len(row) for row in programs.rows} == {8}
+    assert {len(row) for row in programs.rows} == {11}

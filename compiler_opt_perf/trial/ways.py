@@ -20,7 +20,7 @@ _OUTLINER = (
     "-enable-machine-outliner",
     "-enable-linkonceodr-outlining",
     "-x86-outlined-unwind-cost=0",
-    "-outliner-max-frequency=8",
+    "-outliner-max-frequency=800",
 )
 # As in builds of the Linux kernel and of Android; the default is 100 instructions.
 _FEW_IMPORTS = ("-import-instr-limit=5",)
