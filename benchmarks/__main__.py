@@ -289,7 +289,7 @@ _benchmark(
     "hot-outlining",
     "Text, executed instructions and time by how hot the outliner leaves alone. An hour, idle.",
     "What does outlining cost at run time, and what is saved if hot blocks are left alone?",
-    results.Plot("limits", ["text", "executed"]),
+    results.Plot("programs", ["time, no limit", "time, 8", "time, 0.5"]),
     [rounds(30, 6), PROCESSOR, PREPARE, TOOLCHAIN],
 )
 _benchmark(
