@@ -132,14 +132,11 @@ def judge_time(ways: Sequence[WayResult], runs: Sequence[TrialRun]) -> Verdict:
     for way in ways[1:]:
         pairs = list(zip(way.runs, runs, strict=True))
         faster = [one for one, run in pairs if _is_faster(one.time_change, run.resolution)]
-        slower = [(one, run) for one, run in pairs if _is_slower(one.time_change, run.resolution)]
+        slower = _slower_on(way, runs)
         if any(one.same_output is False for one, _ in pairs):
             reasons.append(f"{way.name} prints something else than plain: do not take it.")
         elif slower:
-            where = " and ".join(
-                f"--{run.flag} ({percent(one.time_change.value)})" for one, run in slower
-            )
-            reasons.append(f"{way.name} is slower on {where}.")
+            reasons.append(f"{way.name} is slower on {slower}.")
         elif not faster:
             reasons.append(f"{way.name} is no faster than plain by more than chance.")
         else:
@@ -171,6 +168,15 @@ def _is_slower(change: TimeChange, resolution: float) -> bool:
     return change.low > 0 or change.value > resolution
 
 
+def _slower_on(way: WayResult, runs: Sequence[TrialRun]) -> str:
+    """The runs on which a way is slower than plain, in words; empty if there is none."""
+    return " and ".join(
+        f"--{run.flag} ({percent(one.time_change.value)})"
+        for one, run in zip(way.runs, runs, strict=True)
+        if _is_slower(one.time_change, run.resolution)
+    )
+
+
 def _told(one: WayRun, run: TrialRun) -> str:
     if not _is_faster(one.time_change, run.resolution):
         return f"no change beyond chance on --{run.flag}"
@@ -192,8 +198,8 @@ def smallest(sizes: Sequence[tuple[int, int]]) -> int:
     return min((number for number in fitting if sizes[number][1] <= most), key=sizes.__getitem__)
 
 
-def judge_size(ways: Sequence[WayResult]) -> Verdict:
-    """The smallest way, of those that print what plain prints."""
+def judge_size(ways: Sequence[WayResult], runs: Sequence[TrialRun]) -> Verdict:
+    """The smallest way, of those that print what plain prints; and whether it is slower."""
     reasons = []
     candidates = [ways[0]]
     for way in ways[1:]:
@@ -211,6 +217,8 @@ def judge_size(ways: Sequence[WayResult]) -> Verdict:
     if best is ways[0]:
         return Verdict(None, ["Take plain: no other build has a smaller file.", *reasons])
     changes = f"{percent(best.file_change)} stripped file and {percent(best.text_change)} text"
+    if slower := _slower_on(best, runs):
+        reasons.insert(0, f"{best.name} is slower than plain on {slower}.")
     return Verdict(best.name, [f"Take {best.name}: {changes}.", *reasons])
 
 

@@ -95,7 +95,7 @@ def test_a_gain_on_one_input_is_enough_where_the_other_tells_nothing() -> None:
 
 def test_takes_no_build_that_prints_something_else() -> None:
     way = _way("A", (-0.5, -0.6, -0.4), (-0.5, -0.6, -0.4), text=1, file=1, same=False)
-    for verdict in (_verdict(way), judge_size([_PLAIN, way])):
+    for verdict in (_verdict(way), judge_size([_PLAIN, way], _RUNS)):
         assert verdict.take is None
         assert "A prints something else than plain: do not take it." in verdict.reasons
 
@@ -106,18 +106,27 @@ def test_takes_the_smallest_file() -> None:
         "Take B: -4.00% stripped file and -9.00% text.",
         "A has less text, but a larger file (file -2.00%, text -10.00%).",
     ]
-    assert judge_size([_way("plain"), small, smaller]) == Verdict("B", reasons)
+    assert judge_size([_way("plain"), small, smaller], []) == Verdict("B", reasons)
+
+
+def test_says_where_the_smallest_build_is_slower() -> None:
+    small = _way("A", (0.34, 0.28, 0.4), _CHANCE, text=9_000, file=49_000)
+    verdict = judge_size([_PLAIN, small], _RUNS)
+    assert verdict.take == "A"
+    assert verdict.reasons[1:] == ["A is slower than plain on --run (+34.00%)."]
+    as_fast = _way("A", _CHANCE, _CHANCE, text=9_000, file=49_000)
+    assert len(judge_size([_PLAIN, as_fast], _RUNS).reasons) == 1
 
 
 def test_of_files_as_small_takes_the_least_text() -> None:
     small, smaller = _way("A", text=9_000, file=48_050), _way("B", text=9_100, file=48_000)
-    assert judge_size([_way("plain"), small, smaller]).take == "A"
+    assert judge_size([_way("plain"), small, smaller], []).take == "A"
 
 
 def test_takes_no_build_in_which_text_or_file_grows() -> None:
     more_text = _way("A", text=10_021, file=45_000)
     larger_file = _way("B", text=9_000, file=50_101)
-    verdict = judge_size([_way("plain"), more_text, larger_file])
+    verdict = judge_size([_way("plain"), more_text, larger_file], [])
     assert verdict.take is None
     assert verdict.reasons == [
         "Take plain: no other build has a smaller file.",
@@ -125,8 +134,8 @@ def test_takes_no_build_in_which_text_or_file_grows() -> None:
         "B has less text, but a larger file (file +0.20%, text -10.00%).",
     ]
     # Up to 0.2% count as no growth.
-    assert judge_size([_way("plain"), _way("A", text=10_019, file=45_000)]).take == "A"
-    assert judge_size([_way("plain"), _way("A", text=9_000, file=50_099)]).take == "A"
+    assert judge_size([_way("plain"), _way("A", text=10_019, file=45_000)], []).take == "A"
+    assert judge_size([_way("plain"), _way("A", text=9_000, file=50_099)], []).take == "A"
 
 
 def test_the_table_has_a_row_for_each_build_and_ends_with_the_flags_to_use() -> None:

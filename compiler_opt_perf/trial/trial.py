@@ -295,7 +295,7 @@ class _Trial:
                     of_runs,
                 )
             )
-        verdict = judge_size(ways) if request.by_size else judge_time(ways, runs)
+        verdict = judge_size(ways, runs) if request.by_size else judge_time(ways, runs)
         project = request.project
         return Trial(
             str(project.source),
