@@ -16,6 +16,7 @@ import numpy.typing as npt
 from absl import logging
 
 from benchmarks.changes import mean_change, percent_change
+from benchmarks.common import BenchmarkError
 from benchmarks.results import Cell, Interval, Table
 from benchmarks.rule_network import GUARDED, Clause, Guard, Rule, Terms, encoded, value_of
 from benchmarks.size_builds import MODEL, purpose
@@ -161,13 +162,15 @@ def study(folder: Path, toolchain: Toolchain, generations: int) -> list[Table]:
 
     Raises:
       CommandError: a compilation failed.
-      BenchmarkError: the training that labels failed.
+      BenchmarkError: the training that labels failed, or its labels teach no rule.
     """
     labels = training_labels(folder, toolchain)
     inputs, advantage, groups = labelled_rows(PROBLEM, labels)
     kept, better = _kept(programs_of(labels), inputs, advantage, groups)
     rule = select(inputs, advantage, pairs=_GRAMMARS[better])
     logging.info("%s", rule)
+    if not rule.clauses:
+        raise BenchmarkError("the labels teach no rule: no clause saves enough of them")
     with Pool() as pool:
         linker = Linker(folder, toolchain, pool)
         tuned, history = tune(
