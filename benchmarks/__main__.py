@@ -287,7 +287,7 @@ _benchmark(
 )
 _benchmark(
     "hot-outlining",
-    "Text, executed instructions and time by how hot the outliner leaves alone. An hour, idle.",
+    "Builds that leave alone what runs often: text, instructions and time. An hour, times idle.",
     "What does outlining cost at run time, and what is saved if hot blocks are left alone?",
     results.Plot("programs", ["time, no limit", "time, 8", "time, 0.5"]),
     [rounds(30, 6), PROCESSOR, PREPARE, TOOLCHAIN],
@@ -303,7 +303,7 @@ _benchmark(
 )
 _benchmark(
     "size-rules",
-    "Rules of few thresholds for size, by search on labels and on linked programs. Two hours.",
+    "Rules of few thresholds for size, by search on labels and on linked programs. An hour.",
     "Is a rule that a search finds as good as the network for size?",
     results.Plot("programs", ["rule, moved", "inline-size"]),
     [click.option("--generations", default=8, show_default=True, help="Of CMA-ES."), TOOLCHAIN],
