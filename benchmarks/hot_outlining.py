@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The machine outliner where it leaves hot blocks alone: text, executed instructions, and time.
 
-An outlined sequence executes a call and a return more. In a hot loop that is many times, for as
-many bytes as anywhere else. The compiler estimates how often each block runs in a call of its
+An outlined sequence mostly executes a call and a return more. In a hot loop that is many times, for
+as many bytes as anywhere else. The compiler estimates how often each block runs in a call of its
 function; the outliner leaves alone those above a limit.
 """
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,39 +13,20 @@ from pathlib import Path
 from benchmarks.changes import changes_table, mean_change, percent_change
 from benchmarks.programs.workloads import HELD_OUT, ONLY_ONCE
 from benchmarks.results import Cell, Interval, Table
-from benchmarks.size_builds import Builds, Sizes, purpose
-from compiler_opt_perf.policy.compiler_flags import CompilerFlags
+from benchmarks.size_builds import UNSEEN, Builds, Sizes, purpose
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.trial.ways import PLAIN, Way
 
 PROGRAMS = tuple(HELD_OUT)
-_OPTION = "-outliner-max-frequency="
 #: Runs of a block in a call of its function, at most; 0 is no limit.
 LIMITS = (0, 32, 16, 8, 4, 0.5)
 _TIMED = (0, 8, 0.5)
-_JUDGES = ("test", "looked at once")
 
 
-@dataclass(frozen=True)
-class _Limited(Way):
-    """The outliner with another limit."""
-
-    limit: float = 0
-
-    def flags(
-        self,
-        toolchain: Toolchain,
-        models: Mapping[str, Path | None],
-        profile: Path | None,
-        counters: Path | None,
-    ) -> CompilerFlags:
-        flags = super().flags(toolchain, models, profile, counters)
-        # The compiler takes an option once.
-        others = [option for option in flags.options if not option.startswith(_OPTION)]
-        return dataclasses.replace(flags, options=(*others, f"{_OPTION}{round(100 * self.limit)}"))
-
-
-_WAYS = {limit: _Limited(f"limit-{limit:g}", outliner=True, limit=limit) for limit in LIMITS}
+_WAYS = {
+    limit: Way(f"limit-{limit:g}", outliner=True, outlined_runs=round(100 * limit))
+    for limit in LIMITS
+}
 
 
 @dataclass(frozen=True)
@@ -77,7 +57,7 @@ def _limits(found: Mapping[str, Outcome]) -> Table:
     """Of programs by which the limit was chosen, and of those that judge it."""
     rows: list[list[Cell]] = []
     for label, judges in (("chose the limit", False), ("judge it", True)):
-        own = [one for name, one in found.items() if (purpose(name) in _JUDGES) == judges]
+        own = [one for name, one in found.items() if (purpose(name) in UNSEEN) == judges]
         for limit in LIMITS if own else ():
             means = [
                 mean_change([changes[limit] for changes in kind])

@@ -52,6 +52,11 @@ class Guard:
     at_least: bool
     threshold: float
 
+    def holds(self, columns: FloatArray) -> npt.NDArray[np.bool_]:
+        """Whether it holds, bool [rows], of what `encoded` returns."""
+        values = value_of(self.terms, columns)
+        return values >= self.threshold if self.at_least else values <= self.threshold
+
     def __str__(self) -> str:
         above = " x ".join(name for name, sign in self.terms if sign > 0)
         below = "".join(f" / {name}" for name, sign in self.terms if sign < 0)
@@ -90,7 +95,7 @@ class Rule:
         for clause in self.clauses:
             own = np.asarray(clause.kind.holds(inputs), bool)
             for guard in clause.guards:
-                own &= _holds(guard, value_of(guard.terms, columns))
+                own &= guard.holds(columns)
             found |= own
         return found
 
@@ -158,10 +163,6 @@ def encoded(inputs: Inputs) -> FloatArray:
 def value_of(terms: Terms, columns: FloatArray) -> FloatArray:
     """What a guard compares, float32 [rows], of what `encoded` returns."""
     return np.asarray(sum(sign * columns[_INDEX[name]] for name, sign in terms))
-
-
-def _holds(guard: Guard, values: FloatArray) -> npt.NDArray[np.bool_]:
-    return values >= guard.threshold if guard.at_least else values <= guard.threshold
 
 
 def _kind_guards(kind: DecisionKind) -> list[Guard]:

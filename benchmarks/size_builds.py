@@ -43,7 +43,8 @@ UNFOLDED = ("-Wl,--icf=none",)
 #: All ways; PLAIN is the first.
 WAYS = (*SIZE, *SIZE_THINLTO)
 _CONFIG = "way.cfg"
-_UNSEEN = ("test", "looked at once")
+#: What `purpose` calls programs that the training never saw.
+UNSEEN = ("test", "looked at once")
 _FLAGS = ("-Oz", "-ffunction-sections", "-fdata-sections", "-g0", "-w")
 _LINK = ("-Oz", "-Wl,--gc-sections,--icf=safe,--strip-all,--build-id=none")
 # Functions of a library that nobody calls are there for its users.
@@ -258,7 +259,7 @@ def unseen_means(changes: Mapping[str, Sequence[float]], kind: str) -> list[floa
 
 def counts(name: str, kind: str) -> bool:
     """Whether a program is in a language and was never seen by the policy's training."""
-    return purpose(name) in _UNSEEN and language(name) == kind
+    return purpose(name) in UNSEEN and language(name) == kind
 
 
 def language(name: str) -> str:

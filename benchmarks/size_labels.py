@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Labels of single inlining decisions for size, and what learners keep on programs unseen."""
 
+import functools
 import re
 import subprocess
 import tomllib
@@ -74,6 +75,7 @@ def programs_of(labels: list[Labels]) -> list[str]:
     return sorted({one.module.split("/")[0] for one in labels})
 
 
+@functools.cache
 def tree_settings() -> TreeSettings:
     """The shipped recipe's, for all kinds of decisions."""
     recipe = tomllib.loads((MODEL / "recipe.toml").read_text())

@@ -49,7 +49,7 @@ _CLAUSES, _GUARDS = 4, 3
 _LEAST_GAIN = 0.01
 # What the searches are called in tables, and whether guards may be of two features.
 _GRAMMARS = {"thresholds": False, "thresholds, products and ratios": True}
-#: Training programs whose linked text CMA-ES makes smaller. Cap'n Proto takes as long as all.
+#: Training programs whose linked text CMA-ES makes smaller. Cap'n Proto has more than all.
 TUNED = ("cppunit", "gflags", "glog", "libebml", "zeromq")
 #: Programs that judge; the first two chose the shipped policy's margin.
 JUDGES = (
@@ -102,22 +102,22 @@ def _grown(
     numbers = np.flatnonzero(rows)
     gain = float(signed[numbers].sum())
     for _ in range(_GUARDS):
-        better, guard, kept = _best_guard(columns[:, numbers], signed[numbers], pairs=pairs)
+        left = columns[:, numbers]
+        better, guard = _best_guard(left, signed[numbers], pairs=pairs)
         # The first guard is to find what pays at all.
         if guard is None or better < (gain if not guards else max(gain, 0.0)) + least:
             break
         guards.append(guard)
-        gain, numbers = better, numbers[kept]
+        gain, numbers = better, numbers[guard.holds(left)]
     return (gain, Clause(kind, tuple(guards))) if guards else (0.0, None)
 
 
 def _best_guard(
     columns: npt.NDArray[np.float32], signed: Floats, *, pairs: bool
-) -> tuple[float, Guard | None, npt.NDArray[np.bool_]]:
-    """The guard whose rows weigh most, their weight, and which rows they are."""
+) -> tuple[float, Guard | None]:
+    """The guard whose rows weigh most, and their weight."""
     leaf = tree_settings().leaf_rows
-    best: tuple[float, Guard | None, npt.NDArray[np.bool_]]
-    best = (-np.inf, None, np.zeros(0, bool))
+    best: tuple[float, Guard | None] = (-np.inf, None)
     if len(signed) < leaf:
         return best
     for terms in _terms(columns, pairs=pairs):
@@ -136,8 +136,7 @@ def _best_guard(
             if len(places) and weights.max() > best[0]:
                 place = places[int(np.argmax(weights))]
                 threshold = float(ordered[place + 1] if at_least else ordered[place])
-                kept = values >= threshold if at_least else values <= threshold
-                best = float(weights.max()), Guard(terms, at_least, threshold), kept
+                best = float(weights.max()), Guard(terms, at_least, threshold)
     return best
 
 
@@ -332,7 +331,7 @@ class Linker:
         """By program, the bytes of linked text with each policy; None is the compiler's own."""
         whole = Compiler.of(self.toolchain, PROBLEM)
         compiler = dataclasses.replace(whole, copies=True, folding=True)
-        inputs = {"clang": sha256(self.toolchain.clang)}
+        inputs = list(map(sha256, (self.toolchain.clang, self.toolchain.ld_lld)))
         known: dict[tuple[str, Path | None], int | None] = {
             (name, model): recall(self._note(name, model), inputs, int)
             for model in models

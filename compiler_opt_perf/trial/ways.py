@@ -14,13 +14,11 @@ from compiler_opt_perf.policy.compiler_flags import (
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 # Also from functions of which the linker keeps one copy: it drops what only the others call. And it
-# keeps one entry for unwinding for all outlined functions. Blocks that are estimated to run more
-# than eight times in a call of their function stay (docs/results/hot-outlining.md).
+# keeps one entry for unwinding for all outlined functions.
 _OUTLINER = (
     "-enable-machine-outliner",
     "-enable-linkonceodr-outlining",
     "-x86-outlined-unwind-cost=0",
-    "-outliner-max-frequency=800",
 )
 # As in builds of the Linux kernel and of Android; the default is 100 instructions.
 _FEW_IMPORTS = ("-import-instr-limit=5",)
@@ -38,6 +36,8 @@ class Way:
       thinlto: the program is linked by ThinLTO.
       few_imports: ThinLTO copies only the smallest functions into other modules.
       outliner: the machine outliner moves repeated instructions into functions.
+      outlined_runs: but not those of blocks that are estimated to run more often in 100 calls of
+        their function (docs/results/hot-outlining.md); 0 for no limit.
       small_cold: what the profile knows cold is compiled for size, and outlined.
     """
 
@@ -48,6 +48,7 @@ class Way:
     thinlto: bool = False
     few_imports: bool = False
     outliner: bool = False
+    outlined_runs: int = 800
     small_cold: bool = False
 
     def flags(
@@ -79,7 +80,8 @@ class Way:
             flags = dataclasses.replace(flags, profile_words=words)
         if self.small_cold:
             flags = flags.with_small_cold_code(profile if self.autofdo else None)
-        options = (*_FEW_IMPORTS * self.few_imports, *_OUTLINER * self.outliner)
+        outliner = (*_OUTLINER, f"-outliner-max-frequency={self.outlined_runs}")
+        options = (*_FEW_IMPORTS * self.few_imports, *outliner * self.outliner)
         return dataclasses.replace(flags, options=(*flags.options, *options))
 
 
