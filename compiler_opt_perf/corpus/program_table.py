@@ -63,6 +63,17 @@ _TAGLIB_FOLDERS = (
     *("ogg/opus", "mpeg/id3v2", "mpeg/id3v2/frames", "mpeg/id3v1", "ape", "wavpack", "trueaudio"),
     *("riff", "riff/aiff", "riff/wav", "mod", "s3m", "it", "xm"),
 )
+_SEVEN_ZIP_FOLDERS = (
+    *("Archive", "Archive/7z", "Archive/Cab", "Archive/Chm", "Archive/Common", "Archive/Iso"),
+    *("Archive/Nsis", "Archive/Tar", "Archive/Udf", "Archive/Wim", "Archive/Zip", "Common"),
+    *("Compress", "Crypto", "UI/Common", "UI/Console"),
+)
+_MAFFT_PARTS = (
+    *("mtxutl", "io", "mltaln9", "tddis", "constants", "partSalignmm", "Lalignmm", "rna"),
+    *("Salignmm", "Dalignmm", "Falign", "MSalignmm", "Galign11", "Lalign11", "genalign11"),
+    *("MSalign11", "suboptalign11", "SAalignmm", "pairlocalalignmain", "pairlocalalign", "defs"),
+    *("fft", "fftFunctions"),
+)
 
 # LLVM's libraries, one row each. Their style is the same: a split should not separate them.
 _LLVM_LIBRARIES = (
@@ -546,6 +557,51 @@ PROGRAMS: dict[str, Program] = {
                     "#define EXIV2API\n#define EXIV2LIB_DEPRECATED_EXPORT\n",
                 ),
             ),
+        ),
+        # Of CTMark, beside SQLite: those that Debian has and that need no further library.
+        Program(
+            name="bullet",
+            source_package="bullet",
+            sources=(
+                *("src/LinearMath/*.cpp", "src/BulletCollision/*/*.cpp"),
+                *("src/BulletDynamics/*/*.cpp", "src/BulletSoftBody/*.cpp"),
+            ),
+            flags=("-std=c++11", "-Isrc"),
+            is_library=True,
+        ),
+        Program(
+            name="7zip",
+            source_package="7zip",
+            sources=(
+                *("C/*.c", "CPP/Common/*.cpp", "CPP/Windows/ErrorMsg.cpp"),
+                *("CPP/Windows/File[DFIN]*.cpp", "CPP/Windows/FileLink.cpp"),
+                *("CPP/Windows/PropVariant*.cpp", "CPP/Windows/Sy*.cpp"),
+                "CPP/Windows/TimeUtils.cpp",
+                *(f"CPP/7zip/{folder}/*.cpp" for folder in _SEVEN_ZIP_FOLDERS),
+            ),
+            # Of other programs, for other systems, or for RAR, which Debian leaves out.
+            excluded=(
+                *(
+                    f"C/{name}.c"
+                    for name in ("7z[!BCS]*", "7zBuf", "DllSecur", "Lzma86*", "LzmaLib")
+                ),
+                *(f"CPP/Common/{name}.cpp" for name in ("C_FileIO", "CksumReg", "Lang", "Random")),
+                *("CPP/Common/TextConfig.cpp", "CPP/*/StdAfx.cpp", "CPP/*Exports*.cpp"),
+                *("CPP/7zip/Archive/AvbHandler.cpp", "CPP/7zip/Archive/LvmHandler.cpp"),
+                *("CPP/7zip/*/ImplodeHuffmanDecoder.cpp", "CPP/7zip/Crypto/Rar*.cpp"),
+                *("CPP/7zip/UI/Common/ArchiveName.cpp", "CPP/7zip/UI/Common/CompressCall*.cpp"),
+                *("CPP/7zip/UI/Common/WorkDir.cpp", "CPP/7zip/UI/Common/ZipRegistry.cpp"),
+            ),
+            flags=("-D_REENTRANT", "-D_FILE_OFFSET_BITS=64", "-DNDEBUG"),
+            libraries=("-lstdc++", "-lm", "-lpthread", "-ldl"),
+        ),
+        # CTMark's pairlocalalign.
+        Program(
+            name="mafft",
+            source_package="mafft",
+            sources=tuple(f"core/{name}.c" for name in _MAFFT_PARTS),
+            flags=("-Denablemultithread", "-std=gnu89"),
+            libraries=("-lm", "-lpthread"),
         ),
         *(_llvm(*library) for library in _LLVM_LIBRARIES),
     )
