@@ -53,6 +53,7 @@ class Compiler:
       traces: the recorded runs by program; with several programs they replace the context's.
       copies: whether the reward counts that linking keeps one copy of a function (COMDAT).
       folding: whether it counts that linking folds identical functions, too.
+      options: further options of LLVM, in each compilation.
       runs: by program, how it is linked and run to be recorded with a candidate in it; with these
         the evaluator replays each candidate's own run instead of a recorded one.
     """
@@ -68,6 +69,7 @@ class Compiler:
     traces: Mapping[str, Content] = dataclasses.field(default_factory=dict)
     copies: bool = False
     folding: bool = False
+    options: tuple[str, ...] = ()
     runs: Mapping[str, ProgramRun] = dataclasses.field(default_factory=dict)
 
     @classmethod
@@ -142,7 +144,8 @@ class Compiler:
     def compile(self, module: Module, output: Path, options: Sequence[str]) -> float:
         """Compiles to the object file `output`; returns seconds. Raises CommandError."""
         flags = {"replay": REPLAY_FLAGS, "record": RECORD_FLAGS, None: ()}[self.reward.way]
-        argv = module.compile_command(self.clang, output, [*for_clang(options), *flags])
+        words = [*for_clang([*self.options, *options]), *flags]
+        argv = module.compile_command(self.clang, output, words)
         environment = {"LLVM_LITERT_LIBRARY": os.fspath(self.litert_library)}
         completed = run_command(
             argv, timeout_s=self.timeout_s, memory_mib=self.memory_mib, env=environment

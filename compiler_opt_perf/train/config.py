@@ -179,6 +179,13 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "--icf=safe, count as copies of one; validation and test programs are linked so"
         ),
     ] = False
+    options: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="further options of LLVM in each compilation, as its users give them: "
+            '["-enable-machine-outliner"]'
+        ),
+    ] = ()
     validation_share: Annotated[
         _Share, Meta(description="of the modules, at least one, by which policies are chosen")
     ] = 0.2

@@ -102,6 +102,7 @@ def measure_defaults(
     clang = sha256(compiler.clang)
     others = [*problem.extra_rates, *([compiler.reward.name] if compiler.copies else [])]
     others += ["folding"] if compiler.folding else []
+    others += compiler.options
     others += [value or "" for value in (compiler.evaluator_inputs or {}).values()]
     logs = {module.name: folder / f"{module.name}.log" for module in modules}
     found: dict[str, Default | None] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler_opt_perf.corpus.corpus import Corpus
+from compiler_opt_perf.corpus.corpus import Corpus, Module
 from compiler_opt_perf.corpus.extract import extract_corpus
 from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.policy.encoding import fit_normalisation
@@ -94,6 +94,24 @@ def measured(
     return measured
 
 
+def _extracted(source: str, folder: Path) -> tuple[Module, ...]:
+    """The corpus of one file in C."""
+    (folder / "m.c").write_text(source)
+    command = ["clang", "-c", "m.c", "-o", "m.o"]
+    entry = {"directory": str(folder), "file": "m.c", "arguments": command}
+    write_json(folder / "compile_commands.json", [entry])
+    extract_corpus(
+        {"p": folder / "compile_commands.json"},
+        folder / "corpus",
+        clang=stock_tool("clang"),
+        opt_level=PROBLEM.optimization_level,
+        stage=PROBLEM.corpus_stage,
+        held_out_share=0.0,
+        seed=0,
+    )
+    return Corpus.load(folder / "corpus" / "train").modules
+
+
 # The bodies are elsewhere: what is here may be inlined, and is never emitted.
 _GNU_INLINE = """
 extern inline __attribute__((gnu_inline)) int half(int x) { return x / 2; }
@@ -107,25 +125,11 @@ def test_a_module_that_compiles_to_no_code_is_left_out_by_name(
     compiler: Compiler, pool: Pool, tmp_path: Path
 ) -> None:
     """It has decisions; a ratio to its 0 bytes would be a ZeroDivisionError."""
-    source = tmp_path / "gnu.c"
-    source.write_text(_GNU_INLINE)
-    command = ["clang", "-c", source.name, "-o", "gnu.o"]
-    entry = {"directory": str(tmp_path), "file": source.name, "arguments": command}
-    write_json(tmp_path / "compile_commands.json", [entry])
-    extract_corpus(
-        {"p": tmp_path / "compile_commands.json"},
-        tmp_path / "corpus",
-        clang=stock_tool("clang"),
-        opt_level=PROBLEM.optimization_level,
-        stage=PROBLEM.corpus_stage,
-        held_out_share=0.0,
-        seed=0,
-    )
-    modules = Corpus.load(tmp_path / "corpus" / "train").modules
+    modules = _extracted(_GNU_INLINE, tmp_path)
     (one,), failed = measure_defaults(compiler, modules, tmp_path / "default", pool)
     assert (one.default.costs.total, failed) == (0.0, {}) and one.default.decisions
     usable, left_out = usable_modules([one], adds_up=compiler.reward.adds_up)
-    assert (usable, left_out) == ([], {"p/gnu": "compiles to no code"})
+    assert (usable, left_out) == ([], {"p/m": "compiles to no code"})
 
 
 @pytest.fixture(scope="module")
@@ -180,6 +184,31 @@ def test_defaults_are_measured_once(
     assert [m.default.costs for m in second] == [m.default.costs for m in first]
     assert second[0].log.stat().st_mtime_ns == times[first[0].log]
     assert second[1].log.stat().st_mtime_ns > times[first[1].log]
+
+
+# Two functions that do the same for some instructions.
+_REPEATED = """
+int g(int), h(int);
+int one(int *p) { p[0] = g(p[1]); p[2] = h(p[3] + 77); p[4] = g(p[5] * 9); return p[6]; }
+int two(int *p) { p[0] = g(p[1]); p[2] = h(p[3] + 77); p[4] = g(p[5] * 9); return p[7] - 3; }
+int use(int *p) { return one(p) + two(p); }
+"""
+
+
+@pytest.mark.compiler
+def test_options_of_the_compiler_change_costs(
+    compiler: Compiler, pool: Pool, tmp_path: Path
+) -> None:
+    modules = _extracted(_REPEATED, tmp_path)
+    options = ("-enable-machine-outliner", "-x86-outlined-unwind-cost=0")
+    outlining = dataclasses.replace(compiler, options=options)
+    costs = []
+    for one in (compiler, outlining, compiler):
+        (measured,), _ = measure_defaults(one, modules, tmp_path / "default", pool)
+        costs.append(measured.default.costs)
+    plain, outlined, again = costs
+    assert outlined.total < plain.total
+    assert again == plain
 
 
 @pytest.mark.compiler

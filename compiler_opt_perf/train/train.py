@@ -114,6 +114,7 @@ def train(
         traces=traces,
         copies=config.copies,
         folding=config.folding,
+        options=config.options,
         runs=described(config.runs),
     )
     if evaluator is not None:
