@@ -302,6 +302,15 @@ _benchmark(
     folder="bench-size-labels",
 )
 _benchmark(
+    "size-settings",
+    "What is lost by one policy for size for builds that fold or outline and others. An hour.",
+    "Does inlining for size need a policy for each kind of build?",
+    results.Plot("kept", ["not folded", "folded", "folded and outlined"]),
+    [TOOLCHAIN],
+    some=None,
+    folder="bench-size-labels",
+)
+_benchmark(
     "size-rules",
     "Rules of few thresholds for size, by search on labels and on linked programs. An hour.",
     "Is a rule that a search finds as good as the network for size?",

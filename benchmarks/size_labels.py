@@ -5,7 +5,7 @@ import functools
 import re
 import subprocess
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -25,10 +25,11 @@ from compiler_opt_perf.train.label_files import Labels, read_labels
 
 PROBLEM = PROBLEMS["inline-size"]
 SEEDS = (1, 2, 3)
-# Identical functions count once. Of a module, 15 decisions are labelled; large modules, which would
-# take most of the time, are drawn less often.
+#: Settings of a training whose labels count identical functions once.
+FOLDED = {"folding": "true"}
+# Of a module, 15 decisions are labelled. Large modules, which would take most time, are drawn
+# less often.
 _SETTINGS = {
-    "folding": "true",
     "max_decisions": 300,
     "labels.sites": 15,
     "labels.steps": 1,
@@ -40,11 +41,14 @@ Integers = npt.NDArray[np.int64]
 Chooser = Callable[[Inputs], npt.NDArray[np.bool_]]
 
 
-def training_labels(folder: Path, toolchain: Toolchain) -> list[Labels]:
+def training_labels(
+    folder: Path, toolchain: Toolchain, settings: Mapping[str, str] = FOLDED
+) -> list[Labels]:
     """Those of a training by the shipped recipe, without LLVM's own libraries.
 
     Args:
       folder: it has the training in `training`; it goes on where it was interrupted.
+      settings: other values of the recipe's settings, as TOML.
 
     Raises:
       BenchmarkError: the training failed.
@@ -56,7 +60,7 @@ def training_labels(folder: Path, toolchain: Toolchain) -> list[Labels]:
     path = folder / "recipe.toml"
     write_text(path, text)
     words = ["train", "policy", f"--problem={PROBLEM.name}", f"--recipe={path}"]
-    words += [f"--setting={name}={value}" for name, value in _SETTINGS.items()]
+    words += [f"--setting={name}={value}" for name, value in {**_SETTINGS, **settings}.items()]
     words += [f"--toolchain={toolchain.directory}", f"--output={folder / 'training'}"]
     if subprocess.run([venv_program("cop"), *words], check=False).returncode:
         raise BenchmarkError("the training failed; see its messages above")
