@@ -31,6 +31,8 @@ from compiler_opt_perf.trial.ways import PLAIN, SIZE, SIZE_THINLTO, Way
 
 #: Those of LLVM take an hour and are written in one style.
 PROGRAMS = tuple(name for name in TABLE if not name.startswith("llvm-"))
+#: Programs of LLVM's CTMark; they are among the others, too.
+CTMARK = ("sqlite", "bullet", "7zip", "mafft")
 #: By column of the tables, the default and the build by the policy.
 COLUMNS = {
     "-Oz": SIZE[:2],
@@ -92,17 +94,19 @@ def tables(sizes: Mapping[str, Mapping[str, Sizes]], executed: Totals) -> list[T
         "file": {name: {way: one.file for way, one in own.items()} for name, own in sizes.items()},
     }
     ways = {kind: counted_changes(found, _COMPARED) for kind, found in totals.items()}
+    ctmark = {name: own for name, own in ways["text"].items() if name in CTMARK}
     return [
         _means(ways),
         _policy(totals),
         _trial(totals),
         _stages(totals),
         *_executed({name: own for name, own in executed.items() if own}),
-        *(_by_program(kind, totals[kind], ways[kind]) for kind in totals),
+        *(_by_program(kind, kind, totals[kind], ways[kind]) for kind in totals),
+        *([_by_program("ctmark", "text", totals["text"], ctmark)] if ctmark else []),
     ]
 
 
-def _by_program(kind: str, totals: Totals, changes: Changes) -> Table:
+def _by_program(table: str, kind: str, totals: Totals, changes: Changes) -> Table:
     rows: list[list[Cell]] = [
         [name, purpose(name), language(name), totals[name][PLAIN.name], *own.values()]
         for name, own in changes.items()
@@ -110,7 +114,7 @@ def _by_program(kind: str, totals: Totals, changes: Changes) -> Table:
     head = {"program": "text", "training": "text", "language": "text", "-Oz": "bytes"}
     columns = {**head, **dict.fromkeys(_COMPARED, "percent:+2")}
     caption = f"Changes of the {_KINDS[kind]} against plain `-Oz`."
-    return Table.of(kind, caption, columns, rows)
+    return Table.of(table, caption, columns, rows)
 
 
 def _means(ways: Mapping[str, Changes]) -> Table:

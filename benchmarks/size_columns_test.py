@@ -71,6 +71,12 @@ def test_the_mean_is_of_programs_that_the_training_never_saw() -> None:
     assert file.rows[1][3] == 2000
 
 
+def test_programs_of_ctmark_have_a_table() -> None:
+    *_, ctmark = tables({"re2": _sizes(1000, 800), "bullet": _sizes(1000, 900)}, {})
+    assert [row[:4] for row in ctmark.rows] == [["bullet", "looked at once", "C++", 1000]]
+    assert ctmark.rows[0][4] == pytest.approx(-10)
+
+
 @pytest.mark.long(10)
 @pytest.mark.compiler
 def test_builds_of_a_program_compute_the_same(toolchain: Toolchain, tmp_path: Path) -> None:
