@@ -144,7 +144,7 @@ _benchmark(
     "constants",
     "Twenty programs by a profile with other constants of the compiler. Two hours, times idle.",
     "Does any constant of the compiler make builds by a profile faster?",
-    results.Plot("sums", ["AutoFDO", "PGO-ThinLTO"]),
+    results.Plot("sums", ["AutoFDO", "PGO", "PGO-ThinLTO"]),
     OF_DEBIAN,
     folder="bench-harm",
 )

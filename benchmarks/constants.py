@@ -28,7 +28,7 @@ from compiler_opt_perf.trial.ways import PGO, PLAIN, SPEED, Way
 #: Those by which a policy may be chosen.
 PROGRAMS = {one.name: one for one in read_table().program if one.set == "choose"}
 ROUNDS = 15
-WAYS = (SPEED[1], PGO[1], PGO[0])
+WAYS = (SPEED[1], *PGO)
 
 
 @dataclass(frozen=True)
