@@ -207,6 +207,13 @@ _benchmark(
     folder="bench-inline-speed",
 )
 _benchmark(
+    "branch-hints",
+    "Branches by PGO with !unpredictable by rates of mispredictions. An hour, times idle.",
+    "Do rates of mispredictions, given as hints, make branches better?",
+    results.Plot("time", ["by the profile", "all branches"]),
+    [rounds(48), PROCESSOR, PREPARE, TOOLCHAIN],
+)
+_benchmark(
     "inline-search",
     "Single decisions of programs by PGO, taken the other way. Hours, times idle.",
     "What could any policy for inlining gain on top of PGO?",

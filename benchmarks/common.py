@@ -53,19 +53,20 @@ def _run(job: tuple[Sequence[str | Path], Path | None]) -> CompletedCommand:
     return run_command(command, cwd=cwd, timeout_s=TIMEOUT_S)
 
 
-def counted_run(binary: Path, arguments: Sequence[str], folder: Path) -> Dump:
+def counted_run(binary: Path, arguments: Sequence[str], folder: Path, *options: str) -> Dump:
     """Counts with callgrind what a run executes in the program's own object.
 
     Args:
       folder: for the dump, and for a copy of the binary. A program's behaviour may depend on its
         path, so programs to compare need the same folder.
+      options: further ones of callgrind.
     """
     copy = folder / "copy" / binary.name
     copy.parent.mkdir(exist_ok=True)
     hide_debug_info(binary, copy)
     path = folder / "callgrind.out"
     argv: list[str | Path] = ["valgrind", "--tool=callgrind", "--dump-instr=yes", "--vgdb=no"]
-    argv += ["--skip-plt=no", f"--callgrind-out-file={path}"]
+    argv += ["--skip-plt=no", f"--callgrind-out-file={path}", *options]
     run_command([*argv, copy, *arguments], timeout_s=TIMEOUT_S)
     return read_dump(path, copy)
 

@@ -47,6 +47,7 @@ from compiler_opt_perf.train.label_files import (
 from compiler_opt_perf.train.labels import LabelFile, LabelJob, keep_labels, label_file
 from compiler_opt_perf.train.measure import MeasuredModule, Measurement, cheapest
 
+_Margin = Annotated[float, Meta(ge=0, le=MAX_DEFAULT_LEAD, multiple_of=2 * GRID)]
 # Compilations for a label, at most: batches that do not come apart are halved.
 _COMPILATIONS = 3
 
@@ -59,13 +60,19 @@ class LabelSettings(StageSettings, frozen=True, kw_only=True, tag="labels"):
     ] = 8
     sites: Annotated[Count, Meta(description="decisions of a module that are labelled")] = 24
     margins: Annotated[
-        tuple[Annotated[float, Meta(ge=0, le=MAX_DEFAULT_LEAD, multiple_of=GRID)], ...],
+        tuple[_Margin, ...],
         Meta(
             max_length=32,
             description="of the compiler's own decision, a policy each: validation chooses; "
             "[]: that of the training alone",
         ),
     ] = ()
+    inlined_margin: Annotated[
+        _Margin | None,
+        Meta(
+            description="with margins: the one of calls that the compiler would inline, if another"
+        ),
+    ] = None
     mask: Annotated[
         bool,
         Meta(
@@ -103,6 +110,23 @@ def student_state(network: Network, weights: npt.NDArray[Any], kinds: Sequence[i
         "margin": np.array(network.default_lead, np.float64),
         "kinds": np.isin(np.arange(len(KINDS)), kinds),
     }
+
+
+def with_margins(
+    weights: npt.NDArray[Any], margin: float, inlined_margin: float | None
+) -> tuple[float, npt.NDArray[Any]]:
+    """The lead and the weights of a policy with margins.
+
+    A network has one lead: the bias of the score of not inlining makes two of it.
+
+    Args:
+      inlined_margin: of calls that the compiler would inline; None: as of the others.
+    """
+    if inlined_margin is None:
+        return margin, weights
+    shifted = weights.copy()
+    shifted[-2] += (margin - inlined_margin) / 2
+    return (margin + inlined_margin) / 2, shifted
 
 
 class LabelStage(Algorithm[LabelSettings]):
@@ -143,18 +167,20 @@ class LabelStage(Algorithm[LabelSettings]):
         )
         following = student_state(network, weights, sorted(trees.kept))
         facts = {"labels": len(advantage), "labels_that_pay": int((advantage > 0).sum())}
-        proposals = [
-            Proposal(self._network(following, margin), weights)
-            for margin in settings.margins or (env.margin,)
-        ]
+        proposals = []
+        for margin in settings.margins or (env.margin,):
+            lead, own = with_margins(weights, margin, settings.inlined_margin)
+            proposals.append(Proposal(self._network(following, lead), own))
         return Step(following, tuple(proposals), facts)
 
     def validated(self, state: Arrays, measured: Sequence[Measurement]) -> Arrays:
-        """The state with the margin of the best policy: the next iteration labels around it."""
-        best = cheapest(measured)
-        if best is None or not self.settings.margins:
+        """The state with the margins of the best policy: the next iteration labels around it."""
+        best, settings = cheapest(measured), self.settings
+        if best is None or not settings.margins:
             return state
-        return {**state, "margin": np.array(self.settings.margins[best], np.float64)}
+        margin = settings.margins[best]
+        lead, weights = with_margins(state["weights"], margin, settings.inlined_margin)
+        return {**state, "margin": np.array(lead, np.float64), "weights": weights}
 
     def _asked(self, kinds: Sequence[int]) -> tuple[DecisionKind, ...] | None:
         return tuple(KINDS[number] for number in kinds) if self.settings.mask else None

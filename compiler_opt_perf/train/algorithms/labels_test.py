@@ -17,14 +17,14 @@ from compiler_opt_perf.policy import export
 from compiler_opt_perf.policy.encoding import fit_normalisation
 from compiler_opt_perf.policy.network import Network
 from compiler_opt_perf.policy.problem import PROBLEMS
-from compiler_opt_perf.policy.testing import random_inputs
+from compiler_opt_perf.policy.testing import random_inputs, random_network
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.executor import Outcome
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train import cost_sensitive
 from compiler_opt_perf.train.algorithms import labels
-from compiler_opt_perf.train.algorithms.labels import LabelSettings
+from compiler_opt_perf.train.algorithms.labels import LabelSettings, with_margins
 from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.config import Config, Programs
 from compiler_opt_perf.train.cost_sensitive import TreeSettings
@@ -44,6 +44,7 @@ CONFIG = Config(
             modules=0,
             sites=6,
             margins=(0.5, 1.0),
+            inlined_margin=0.25,
             mask=True,
             trees=TreeSettings(
                 ensembles=2,
@@ -88,7 +89,7 @@ def trained(corpus: Corpus, toolchain: Toolchain, tmp_path_factory: pytest.TempP
     # Exact labels of these very modules make them smaller.
     assert result.validation_change < 0
     policy = export.load(result.policy)
-    assert policy.network.default_lead in (0.5, 1.0) and policy.network.asked
+    assert policy.network.default_lead in (0.375, 0.625) and policy.network.asked
     assert policy.description["results"]["test_change"] == result.test_change
     (program,) = result.programs
     assert program.name == "c"
@@ -293,3 +294,21 @@ def test_a_policy_without_a_last_layer_decides_as_the_compiler() -> None:
     assert not labels.decides_as_default(
         dataclasses.replace(network, default_lead=0.0), network.initial_weights(1)
     )
+
+
+def test_calls_that_the_compiler_would_inline_may_have_another_margin() -> None:
+    problem = PROBLEMS["inline-size"]
+    network = random_network(problem)
+    weights = network.initial_weights(1)
+    inputs = random_inputs(problem, 400, seed=1)
+    scores = network.scores(network.layers(weights), network.encode(inputs))
+    gain = np.asarray(scores[:, 1] - scores[:, 0])
+    inlined = inputs["inlining_default"].reshape(-1) > 0
+    margin, inlined_margin = 0.5, 0.0625
+    lead, shifted = with_margins(weights, margin, inlined_margin)
+    led = dataclasses.replace(network, default_lead=lead)
+    wanted = np.where(inlined, gain >= -inlined_margin, gain > margin)
+    assert (led.decide(shifted, inputs) == wanted).all()
+    # One margin for both decides otherwise.
+    assert (led.decide(weights, inputs) != wanted).any()
+    assert with_margins(weights, 0.25, None) == (0.25, weights)
