@@ -81,6 +81,7 @@ def test_the_policy_is_by_its_recipe() -> None:
             "hidden": settings["hidden"],
             "default_lead": settings["margin"],
             "leads": own["margins"],
+            "inlined_margin": own["inlined_margin"],
             **{name: own[name] for name in ("steps", "batch_size", "learning_rate")},
         },
     }
