@@ -22,11 +22,11 @@ _COLUMNS = ("your program", "take", "what changes")
 # {RESULT/TABLE/ROW/COLUMN} is a cell of benchmarks/results/RESULT.json, as a change with one digit.
 _ROWS = (
     (
-        "C++ at `-Oz`",
-        "[`inline-size`](docs/models.md#inline-size), without a profile",
-        "[size](docs/results/inline-size.md) "
-        "{inline-size/text/geometric mean of C++/seed 1, shipped}, four further programs "
-        "{inline-size/text/geometric mean of the four/seed 1, shipped}",
+        "`-Oz`, no profile",
+        "the [outliner](docs/results/size-outliner.md), "
+        "[`inline-size`](docs/models.md#inline-size) for C++",
+        "[C](docs/results/size-columns.md) {size-columns/means/C, linked text/outliner}, "
+        "C++ {size-columns/means/C++, linked text/inline-size-outliner}",
     ),
     (
         "`-O2`, AMD Zen 5",
@@ -73,13 +73,15 @@ def table(results: Path = FOLDER) -> str:
 
 def picture(results: Path = FOLDER) -> str:
     """Bars by program: size without a profile, and time with the profile and a shuffled one."""
-    size = _table(results, "inline-size", "text")
+    size = _table(results, "size-columns", "taken")
     time = _table(results, "policies", "time")
     with matplotlib.style.context(["default", STYLE]):
         figure = Figure(figsize=(8.5, 3.6), layout="constrained")
         left, right = figure.subplots(1, 2)
-        draw_bars(left, _programs(size), {"": _column(size, "seed 1, shipped")})
-        left.set_xlabel("size of C++ programs at -Oz, change in %")
+        kinds = {name: _column(size, f"{name}, `--size`") for name in ("text", "file")}
+        draw_bars(left, _programs(size), kinds)
+        left.set_xlabel("size of C++ programs by cop try --size, change in %")
+        left.legend(loc="lower left", frameon=False, fontsize=7)
         draw_bars(
             right,
             _programs(time),
