@@ -21,7 +21,6 @@ from benchmarks.inline_builds import FLAGS, InlineBuilds
 from benchmarks.programs.workloads import HELD_OUT, ONLY_ONCE, TIMED
 from benchmarks.results import Cell, Interval, Table
 from benchmarks.timing import ROUNDS
-from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.profile.profile import Profile
 from compiler_opt_perf.run.files import exclusive, sha256, write_json
 from compiler_opt_perf.run.memo import memo
@@ -34,7 +33,7 @@ _MISPREDICTED, _BRANCHES = "conditional-branch-mispredicts", "conditional-branch
 _BASE = "no hints"
 #: Builds that are compared with the one without hints, by whose rates branches are marked.
 ARMS = ("by the profile", "by an exchanged profile", "all branches")
-# The level is of passes that the IR has not been through yet.
+# As clang makes it, before any pass.
 _TO_IR = ("-Xclang", "-disable-llvm-passes", "-S", "-emit-llvm")
 
 #: Whether a branch is to be marked, by its function and line offset.
@@ -66,18 +65,16 @@ def mark(text: str, wanted: Chooser) -> tuple[str, int]:
 
 
 class Counted(msgspec.Struct, frozen=True):
-    """What a build's run executes in the profiled run, and what the build is.
+    """A build with hints, and what it executes in the profiled run.
 
     Attributes:
       marks: branches with a hint.
       instructions, mispredicted: executed; callgrind's predictor.
-      text: bytes.
     """
 
     marks: int
     instructions: int
     mispredicted: int
-    text: int
 
 
 class HintBuilds(InlineBuilds):
@@ -152,7 +149,7 @@ class HintBuilds(InlineBuilds):
             dump = counted_run(binary, arguments, self.folder, "--branch-sim=yes")
             totals = dict(zip(dump.columns, dump.totals(), strict=True))
             marks = msgspec.json.decode((folder / "marks.json").read_bytes(), type=int)
-            return Counted(marks, totals["Ir"], totals["Bcm"], text_bytes(binary))
+            return Counted(marks, totals["Ir"], totals["Bcm"])
 
         inputs = {"objects": list(map(sha256, objects)), "arguments": self.built.arguments}
         return memo(folder / "counted.json", inputs, Counted, count)

@@ -50,7 +50,7 @@ def test_marks_the_branches_of_a_function_and_line(tmp_path: Path) -> None:
 
 def test_means_are_of_all_programs() -> None:
     def counted(instructions: int) -> Counted:
-        return Counted(3, instructions, 2 * instructions, 10)
+        return Counted(3, instructions, 2 * instructions)
 
     found = {
         name: Outcome(
