@@ -299,14 +299,15 @@ _benchmark(
     results.Plot("programs", ["time, no limit", "time, 8", "time, 0.5"]),
     [rounds(30, 6), PROCESSOR, PREPARE, TOOLCHAIN],
 )
+# These share the labels of single decisions, of all programs that train.
+_OF_LABELS: Any = {"some": None, "folder": "bench-size-labels"}
 _benchmark(
     "size-embeddings",
     "What trees learn of IR2Vec embeddings beside the features, on unseen programs. An hour.",
     "Do embeddings of caller and callee tell more than the features do?",
     results.Plot("curve", ["25% of the labels", "50% of the labels", "100% of the labels"]),
     [TOOLCHAIN],
-    some=None,
-    folder="bench-size-labels",
+    **_OF_LABELS,
 )
 _benchmark(
     "size-settings",
@@ -314,8 +315,7 @@ _benchmark(
     "Does inlining for size need a policy for each kind of build?",
     results.Plot("kept", ["not folded", "folded", "folded and outlined"]),
     [TOOLCHAIN],
-    some=None,
-    folder="bench-size-labels",
+    **_OF_LABELS,
 )
 _benchmark(
     "size-rules",
@@ -323,8 +323,7 @@ _benchmark(
     "Is a rule that a search finds as good as the network for size?",
     results.Plot("programs", ["rule, moved", "inline-size"]),
     [click.option("--generations", default=8, show_default=True, help="Of CMA-ES."), TOOLCHAIN],
-    some=None,
-    folder="bench-size-labels",
+    **_OF_LABELS,
 )
 _benchmark(
     "forwarding",

@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from types import NoneType
 
 import msgspec
 
@@ -32,7 +31,7 @@ LEAST_RATE = 0.1
 _MISPREDICTED, _BRANCHES = "conditional-branch-mispredicts", "conditional-branches"
 _BASE = "no hints"
 #: Builds that are compared with the one without hints, by whose rates branches are marked.
-ARMS = ("by the profile", "by an exchanged profile", "all branches")
+ARMS = _OWN, _EXCHANGED, _ALL = "by the profile", "by an exchanged profile", "all branches"
 # As clang makes it, before any pass.
 _TO_IR = ("-Xclang", "-disable-llvm-passes", "-S", "-emit-llvm")
 
@@ -89,29 +88,27 @@ class HintBuilds(InlineBuilds):
     def hard_share(self) -> float:
         """The percentage of mispredictions that is on lines with `LEAST_RATE`."""
         pairs = [pair for own in self.rates.values() for pair in own.values()]
-        hard = sum(missed for branches, missed in pairs if missed >= LEAST_RATE * branches)
+        hard = sum(missed for branches, missed in pairs if _is_hard(branches, missed))
         return round(100 * hard / max(sum(missed for _, missed in pairs), 1), 4)
 
     def _chooser(self, name: str) -> Chooser:
-        if name in (_BASE, "all branches"):
-            return lambda _function, _line: name != _BASE
-        is_own = name == "by the profile"
-        rates = self.rates if is_own else _rates(Profile.load(self._shuffled))
-
-        def is_hard(function: str, line: int) -> bool:
-            branches, missed = rates.get(function, {}).get(line, (0, 0))
-            return missed > 0 and missed >= LEAST_RATE * branches
-
-        return is_hard
+        if name in (_BASE, _ALL):
+            return lambda _function, _line: name == _ALL
+        rates = self.rates if name == _OWN else _rates(Profile.load(self._shuffled))
+        return lambda function, line: _is_hard(*rates.get(function, {}).get(line, (0, 0)))
 
     def objects(self, name: str) -> list[Path]:
         """Compiles the build without hints, or one of the `ARMS`. Raises CommandError."""
+        return self._compiled(name)[0]
+
+    def _compiled(self, name: str) -> tuple[list[Path], int]:
+        """The objects, and how many branches have a hint."""
         folder = self._of(name)
         objects = [folder / f"{number}.o" for number in range(len(self.built.units))]
         units = [path.with_suffix(".ll") for path in objects]
         clang = self.toolchain.clang
 
-        def compile() -> None:
+        def compile() -> int:
             folder.mkdir(parents=True, exist_ok=True)
             self.compile(clang, [*FLAGS, *_TO_IR], units)
             chooser, marks = self._chooser(name), 0
@@ -119,7 +116,6 @@ class HintBuilds(InlineBuilds):
                 text, count = mark(path.read_text(), chooser)
                 path.write_text(text)
                 marks += count
-            write_json(folder / "marks.json", marks)
             from_ir = [["-c", "-x", "ir", str(path.resolve())] for path in units]
             flags = ["-O2", "-w", "-ffunction-sections"]
             self._compile(clang, [*flags, "-fprofile-generate"], objects, None, None, from_ir)
@@ -128,6 +124,7 @@ class HintBuilds(InlineBuilds):
             counters_profile(binary, self.built.arguments, raw, merged)
             flags.append(f"-fprofile-use={merged.resolve()}")
             self._compile(clang, flags, objects, None, None, from_ir)
+            return marks
 
         inputs = {
             "profile": sha256(self.profile),
@@ -135,12 +132,11 @@ class HintBuilds(InlineBuilds):
             "units": self.built.units,
             "least": LEAST_RATE,
         }
-        memo(folder / "objects.json", inputs, NoneType, compile, objects)
-        return objects
+        return objects, memo(folder / "objects.json", inputs, int, compile, objects)
 
     def counted(self, name: str) -> Counted:
         """Counts a build's run. Raises CommandError."""
-        objects, folder = self.objects(name), self._of(name)
+        (objects, marks), folder = self._compiled(name), self._of(name)
         binary = folder / self.name
 
         def count() -> Counted:
@@ -148,11 +144,14 @@ class HintBuilds(InlineBuilds):
             arguments = self.built.arguments
             dump = counted_run(binary, arguments, self.folder, "--branch-sim=yes")
             totals = dict(zip(dump.columns, dump.totals(), strict=True))
-            marks = msgspec.json.decode((folder / "marks.json").read_bytes(), type=int)
             return Counted(marks, totals["Ir"], totals["Bcm"])
 
         inputs = {"objects": list(map(sha256, objects)), "arguments": self.built.arguments}
         return memo(folder / "counted.json", inputs, Counted, count)
+
+
+def _is_hard(branches: int, missed: int) -> bool:
+    return missed > 0 and missed >= LEAST_RATE * branches
 
 
 def _rates(profile: Profile) -> dict[str, dict[int, list[int]]]:

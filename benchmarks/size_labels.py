@@ -5,7 +5,7 @@ import functools
 import re
 import subprocess
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -112,14 +112,36 @@ def saved_unseen(
       [seeds, programs].
     """
     found = np.zeros((len(seeds), groups.max() + 1))
+    for row, group, chooser in unseen_choosers(fit, inputs, advantage, groups, share, seeds):
+        found[row, group] = saved_in(chooser, groups == group, inputs, advantage)
+    return found
+
+
+def unseen_choosers(
+    fit: Callable[[Inputs, Floats, int], Chooser],
+    inputs: Inputs,
+    advantage: Floats,
+    groups: Integers,
+    share: float = 1.0,
+    seeds: tuple[int, ...] = SEEDS,
+) -> Iterator[tuple[int, int, Chooser]]:
+    """What a learner chooses that has seen all programs but one; as of `saved_unseen`.
+
+    Yields:
+      The number of the seed, that of the program, and the learner's choice.
+    """
     for row, seed in enumerate(seeds):
         drawn = np.random.default_rng(derive_seed(seed, "labels")).random(len(groups)) < share
-        for group in range(found.shape[1]):
-            own = groups == group
-            read = drawn & ~own
-            chooser = fit(rows_of(inputs, read), advantage[read], seed)
-            found[row, group] = advantage[own][chooser(rows_of(inputs, own))].sum()
-    return found
+        for group in range(groups.max() + 1):
+            read = drawn & (groups != group)
+            yield row, group, fit(rows_of(inputs, read), advantage[read], seed)
+
+
+def saved_in(
+    chooser: Chooser, rows: npt.NDArray[np.bool_], inputs: Inputs, advantage: Floats
+) -> float:
+    """Bytes that are saved in some rows by what a learner chooses."""
+    return float(advantage[rows][chooser(rows_of(inputs, rows))].sum())
 
 
 def rows_of(inputs: Inputs, chosen: npt.NDArray[np.bool_]) -> Inputs:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from absl import logging
 
+from benchmarks.common import BenchmarkError
 from benchmarks.results import Cell, Table
 from benchmarks.size_labels import (
     FOLDED,
@@ -21,9 +22,10 @@ from benchmarks.size_labels import (
     Floats,
     Integers,
     programs_of,
-    rows_of,
+    saved_in,
     training_labels,
     tree_chooser,
+    unseen_choosers,
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.cost_sensitive import Inputs
@@ -59,7 +61,7 @@ def study(folder: Path, toolchain: Toolchain) -> list[Table]:
     """Labels decisions by each kind of build; what is done is not done again.
 
     Raises:
-      BenchmarkError: a training that labels failed.
+      BenchmarkError: a training that labels failed, or a program has not all kinds of labels.
     """
     outlined = json.dumps(_OUTLINER.flags(toolchain, {}, None, None).options)
     settings = {
@@ -72,6 +74,8 @@ def study(folder: Path, toolchain: Toolchain) -> list[Table]:
         # Studies share the labels of one kind.
         place = folder if own == FOLDED else folder / name.replace(" ", "-")
         found[name] = Labelled.of(training_labels(place, toolchain, own))
+    if len({tuple(one.programs) for one in found.values()}) > 1:
+        raise BenchmarkError("a program has labels of one kind of build, but not of another")
     return tables(found)
 
 
@@ -80,8 +84,9 @@ def tables(found: Mapping[str, Labelled]) -> list[Table]:
     kept: list[list[Cell]] = []
     for name, learnt in found.items():
         row: list[Cell] = [name]
-        for judged in found.values():
-            saved = 100 * kept_unseen(learnt, judged) / _could(judged)
+        judges = list(found.values())
+        for judged, bytes_saved in zip(judges, kept_unseen(learnt, judges), strict=True):
+            saved = 100 * bytes_saved / _could(judged)
             row += [round(float(end), 4) for end in (saved.mean(), saved.min(), saved.max())]
         kept.append(row)
         logging.info("%s", row)
@@ -117,13 +122,16 @@ def _could(labelled: Labelled) -> float:
     return float(labelled.advantage[labelled.advantage > 0].sum())
 
 
-def kept_unseen(learnt: Labelled, judged: Labelled) -> Floats:
-    """Bytes that trees save by some labels in programs of which they learnt none; [seeds]."""
-    found = np.zeros(len(SEEDS))
-    for number, seed in enumerate(SEEDS):
-        for group, program in enumerate(judged.programs):
-            own = judged.groups == group
-            read = np.array([one != program for one in learnt.programs])[learnt.groups]
-            chooser = tree_chooser(rows_of(learnt.inputs, read), learnt.advantage[read], seed)
-            found[number] += judged.advantage[own][chooser(rows_of(judged.inputs, own))].sum()
+def kept_unseen(learnt: Labelled, judges: Sequence[Labelled]) -> Floats:
+    """Bytes that trees save in programs of which they learnt nothing; [judges, seeds].
+
+    Args:
+      judges: labels of the same programs.
+    """
+    found = np.zeros((len(judges), len(SEEDS)))
+    own = (learnt.inputs, learnt.advantage, learnt.groups)
+    for row, group, chooser in unseen_choosers(tree_chooser, *own):
+        for number, one in enumerate(judges):
+            rows = one.groups == group
+            found[number, row] += saved_in(chooser, rows, one.inputs, one.advantage)
     return found

@@ -38,7 +38,7 @@ def test_trees_do_not_learn_of_the_program_that_judges_them() -> None:
     last = Labelled(
         _PROGRAMS, judged.inputs, np.where(judged.groups == 2, judged.advantage, 0), judged.groups
     )
-    assert kept_unseen(misled, last) == pytest.approx(kept_unseen(learnt, last))
+    assert kept_unseen(misled, [last]) == pytest.approx(kept_unseen(learnt, [last]))
 
 
 def _number(cell: Cell) -> float:

@@ -136,6 +136,7 @@ _SHIPPED = REPO_ROOT / "models" / "inline-size" / "recipe.toml"
         ('"bzip2", "tcc"', '"bzip2", "lua"', "$.programs.test: lua is named twice"),
         ('"bzip2", "tcc"', '"bzip2", "bzip2"', "$.programs.validation: bzip2 is named twice"),
         ("[2.25]", "[2.25, 0.501]", "$.stages[0].margins[1]: expected `float` that"),
+        ("[2.25]", "[]", "$.stages[0].inlined_margin: 0.25: expected margins, too"),
         ("least_share = 0.1", "least_share = 2", "$.stages[0].trees.least_share: expected"),
         ("least_share = 0.1", "share = 0.1", "$.stages[0].trees: object contains unknown field"),
     ],

@@ -25,6 +25,7 @@ from msgspec import Meta
 from compiler_opt_perf.policy.encoding import GRID, Normalisation, fit_normalisation
 from compiler_opt_perf.policy.network import MAX_DEFAULT_LEAD, DecisionKind, Network
 from compiler_opt_perf.run.files import write_text
+from compiler_opt_perf.run.json_text import FieldError
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.algorithm import (
     Algorithm,
@@ -88,6 +89,10 @@ class LabelSettings(StageSettings, frozen=True, kw_only=True, tag="labels"):
         Library,
         Meta(description="the library that computes them; tensorflow made models/inline-size"),
     ] = "numpy"
+
+    def __post_init__(self) -> None:
+        if self.inlined_margin is not None and not self.margins:
+            raise FieldError("inlined_margin", f"{self.inlined_margin:g}: expected margins, too")
 
 
 def words(kind: DecisionKind) -> str:
