@@ -27,6 +27,7 @@ from benchmarks.options import (
     ToolchainFolder,
     keys_of,
     model,
+    most,
     rounds,
     ways,
 )
@@ -149,6 +150,14 @@ _benchmark(
     folder="bench-harm",
 )
 _benchmark(
+    "saved-registers",
+    "Twenty programs with the policy for registers, and with constants. An hour, times idle.",
+    "Is the policy for callee-saved registers better than a constant?",
+    results.Plot("sums", ["time"]),
+    OF_DEBIAN,
+    folder="bench-harm",
+)
+_benchmark(
     "small-cold",
     "Forty programs with small cold code, -Os and -Oz, on other inputs. An hour, times idle.",
     "What does it cost to compile cold code for size?",
@@ -218,17 +227,16 @@ _benchmark(
     "Single decisions of programs by PGO, taken the other way. Hours, times idle.",
     "What could any policy for inlining gain on top of PGO?",
     results.Plot("executed", ["PGO", "ThinLTO and PGO"]),
-    [
-        click.option(
-            "--most",
-            type=click.IntRange(1),
-            default=150,
-            show_default=True,
-            help="Decisions of a program that are taken the other way.",
-        ),
-        *(rounds(48), LAYOUTS, PROCESSOR, PREPARE, TOOLCHAIN),
-    ],
+    [most(150), rounds(48), LAYOUTS, PROCESSOR, PREPARE, TOOLCHAIN],
     folder="bench-inline-speed",
+)
+_benchmark(
+    "inline-labels",
+    "Labels of decisions after the thin link of twenty programs, by a judge of cycles. Hours.",
+    "Can inlining on top of PGO with ThinLTO be learnt?",
+    results.Plot("learnt", ["4 others", "9 others", "all others"]),
+    [most(24), CPU, TOOLCHAIN],
+    folder="bench-harm",
 )
 _benchmark(
     "rank",

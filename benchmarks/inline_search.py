@@ -13,13 +13,10 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from benchmarks.changes import changes_table, counted_changes, percent_change
 from benchmarks.common import saved
 from benchmarks.inline_builds import InlineBuilds
-from benchmarks.inline_flips import PROBLEM, Found, Search, by_unit, deciding
+from benchmarks.inline_flips import PROBLEM, TREES, Found, Search, by_unit, deciding, percent
 from benchmarks.programs.workloads import HELD_OUT, ONLY_ONCE, TIMED
 from benchmarks.results import Cell, Table
 from benchmarks.shuffled import exchanged
@@ -30,7 +27,7 @@ from compiler_opt_perf.run.files import exclusive, sha256, write_json
 from compiler_opt_perf.run.memo import memo
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.train.cost_sensitive import Inputs, Trees, TreeSettings
+from compiler_opt_perf.train.cost_sensitive import Inputs, Trees
 from compiler_opt_perf.train.label_files import Labels, labelled_rows
 
 # A flip of SQLite, which is one unit, takes half a minute.
@@ -46,9 +43,6 @@ _ADDED = {
 }
 _WAYS = (_PGO, _THIN, *(way for way, _ in _ADDED.values()))
 _SEED = 1
-# Weights of labels are in millionths of a program's instructions. No kind is left alone: what trees
-# save in kinds that they do not know is what is asked.
-_TREES = TreeSettings(trees=100, leaves=8, leaf_rows=10, largest=1000.0, least_share=-1.0)
 #: What trees read, by column: the static features, those of the profile, too, and with the latter
 #: of another decision of the same program.
 _READ = ("static features", "with PMU features", "with exchanged PMU features")
@@ -184,12 +178,12 @@ def learnt(labels: Sequence[Labels]) -> list[Table]:
     rows: list[list[Cell]] = []
     for number, name in enumerate(names):
         own = groups == number
-        changes: list[Cell] = [_percent(advantage[own & (advantage > 0)])]
+        changes: list[Cell] = [percent(-advantage[own & (advantage > 0)])]
         for one in read:
             others = {key: values[~own] for key, values in one.items()}
-            trees = Trees.fit(others, advantage[~own], groups[~own], _TREES, _SEED)
+            trees = Trees.fit(others, advantage[~own], groups[~own], TREES, _SEED)
             chosen = trees.otherwise({key: values[own] for key, values in one.items()}) > 0.5
-            changes.append(_percent(advantage[own][chosen]))
+            changes.append(percent(-advantage[own][chosen]))
         rows.append([name, int(own.sum()), *changes])
     return [
         Table.of(
@@ -205,11 +199,6 @@ def learnt(labels: Sequence[Labels]) -> list[Table]:
             rows,
         )
     ]
-
-
-def _percent(advantages: npt.NDArray[np.float64]) -> float:
-    """What saves so many millionths changes, in percent."""
-    return round(float((-advantages).sum()) / 1e4, 4)
 
 
 def tables(results: Mapping[str, Mapping[str, Any]]) -> list[Table]:

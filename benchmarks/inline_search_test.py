@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from benchmarks import inline_search
-from benchmarks.inline_flips import PROBLEM, Flip, Site, together
+from benchmarks.inline_flips import Flip, Site, together
 from benchmarks.inline_search import learnt, study
 from benchmarks.programs.workload import Workload
 from benchmarks.programs.workloads import COUNTED, HELD_OUT, TIMED
+from benchmarks.testing import labels_by_executions
 from compiler_opt_perf.corpus.program_table import Program
-from compiler_opt_perf.policy.testing import random_inputs
 from compiler_opt_perf.toolchain.installation import Toolchain
-from compiler_opt_perf.train.label_files import Labels
 
 _CASES = "\n".join(
     f"case {n}: x = (x ^ {7 * n + 3}) * {2 * n + 5} + (y >> {n % 7}); y += x & {n + 9}; break;"
@@ -105,20 +103,7 @@ def test_decisions_that_undo_one_another_are_not_taken_together() -> None:
 
 
 def test_trees_learn_what_the_profile_tells() -> None:
-    labels = []
-    names = [feature.name for feature in PROBLEM.inputs(with_pmu=True)]
-    for number, program in enumerate(("a", "b", "c")):
-        inputs = random_inputs(PROBLEM, 300, seed=number)
-        inputs |= {name: inputs[name] % 2 for name in ("callee_is_comdat", "callee_is_mangled")}
-        observations = np.zeros(300, [(name, "<i8", (1,)) for name in (*names, PROBLEM.decision)])
-        for name in names:
-            observations[name][:, 0] = inputs[name]
-        observations[PROBLEM.decision][:, 0] = inputs[PROBLEM.default_feature]
-        # Calls that run often save a hundredth of a percent if they are decided otherwise.
-        often = inputs["pmu_callsite_executions_log2"] > 10
-        keys = tuple(map(str, range(300)))
-        difference = np.where(often, -100.0, 100.0)
-        labels.append(Labels(program, keys, observations, observations[:0], difference, 1e6, 300))
+    labels = labels_by_executions(["a", "b", "c"])
     (table,) = learnt(labels)
     assert [row[:2] for row in table.rows] == [["a", 300], ["b", 300], ["c", 300]]
     for _, _, possible, static, profiled, exchanged in table.rows:

@@ -94,6 +94,17 @@ def rounds(default: int, least: int = 3, what: str = "Timed runs.") -> Option:
     )
 
 
+def most(default: int) -> Option:
+    """--most."""
+    return click.option(
+        "--most",
+        type=click.IntRange(1),
+        default=default,
+        show_default=True,
+        help="Decisions of a program that are taken the other way.",
+    )
+
+
 LAYOUTS = click.option(
     "--layouts",
     type=click.IntRange(3),

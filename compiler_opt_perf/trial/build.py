@@ -171,16 +171,15 @@ class WayFolder:
         def make() -> int:
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            link = self._compiler.link_of(program)
-            assert link is not None
+            own, link = self.link_words(built)
             cache = f"-Wl,--thinlto-cache-dir={self.path / 'thinlto-cache'}"
             end = math.inf
             for done, (number, target) in enumerate(zip(numbers, targets, strict=True)):
                 if time.monotonic() > end:
                     return done
-                words = self._compiler.relink(link, [*layout_flags(number), cache], target)
+                words = [*link, *layout_flags(number), cache, "-o", str(target)]
                 try:
-                    run_command(words, cwd=link.folder)
+                    run_command(words, cwd=own)
                 except CommandError as error:
                     logging.warning(
                         "%s: %s cannot be linked again, so that its time is that of one layout: %s",
@@ -196,6 +195,15 @@ class WayFolder:
 
         made = memo(self.path / f"layouts-{numbers[0]}.json", inputs, int, make)
         return targets[:made]
+
+    def link_words(self, built: Built) -> tuple[Path, list[str]]:
+        """The folder of the program's link, and the command that does it again.
+
+        Flags and another output may follow.
+        """
+        link = self._compiler.link_of(self.program(built.program))
+        assert link is not None
+        return link.folder, self._compiler.relink(link)
 
     def place(self, built: Built, file: Path) -> None:
         """Puts a program, such as a layout of it, into its place in the tree. Raises OSError."""

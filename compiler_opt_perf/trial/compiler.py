@@ -9,7 +9,7 @@ import os
 import re
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -133,10 +133,9 @@ class CompilerScripts:
                 continue
         return None
 
-    def relink(self, link: Link, flags: Sequence[str], output: Path) -> list[str]:
-        """The command that does a link again, with more flags, to another file."""
-        script = self._bin / link.argv[0]
-        return [str(script), *link.argv[1:], *flags, "-o", str(output)]
+    def relink(self, link: Link) -> list[str]:
+        """The command that does a link again; flags and another output may follow."""
+        return [str(self._bin / link.argv[0]), *link.argv[1:]]
 
     def _noted(self) -> Iterator[Link]:
         for path in sorted(self._links.iterdir(), reverse=True):

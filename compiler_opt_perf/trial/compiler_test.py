@@ -58,7 +58,8 @@ def test_compiles_for_all_build_systems_and_finds_the_link(
     link = compiler.link_of(program)
     assert link is not None and link.folder == tmp_path
     again = tmp_path / "again"
-    subprocess.run(compiler.relink(link, ["-Wl,--strip-all"], again), cwd=link.folder, check=True)
+    words = [*compiler.relink(link), "-Wl,--strip-all", "-o", str(again)]
+    subprocess.run(words, cwd=link.folder, check=True)
     assert run_command([again]).stdout == run_command([program]).stdout
 
 

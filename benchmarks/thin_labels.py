@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Decisions after the thin link of a program by counters, each taken the other way and judged.
+
+The program's build makes bitcode and is linked by ThinLTO. The same link is done again in steps:
+the thin link alone, a compilation of each module, and a link of their objects. A decision that is
+taken the other way compiles one module again. Every candidate records a run of its own, by which
+it is judged.
+"""
+
+import dataclasses
+import math
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import NoneType
+
+import msgspec
+import numpy as np
+from absl import logging
+
+from benchmarks.beside import beside
+from benchmarks.common import TIMEOUT_S, BenchmarkError
+from benchmarks.inline_flips import PROBLEM, deciding
+from benchmarks.programs.forty import Program
+from compiler_opt_perf.cost.evaluator import EVALUATORS, RECORDED, Context, Replay
+from compiler_opt_perf.cost.recording import RECORD_FLAGS, Recorder, Workload
+from compiler_opt_perf.policy.compiler_flags import flags_without_policies
+from compiler_opt_perf.run.command import CommandError, run_command
+from compiler_opt_perf.run.files import sha256
+from compiler_opt_perf.run.llvm import stock_tool
+from compiler_opt_perf.run.memo import memo, note, recall
+from compiler_opt_perf.toolchain.installation import Toolchain
+from compiler_opt_perf.train.label_files import Labels
+from compiler_opt_perf.train.log import read_log
+from compiler_opt_perf.train.recorded import PER_UNIT
+from compiler_opt_perf.trial.runs import Contender
+from compiler_opt_perf.trial.trial import Prepared, Request
+from compiler_opt_perf.trial.ways import PGO
+
+#: What judges a recorded run.
+JUDGES = ("mca-pmu", "count")
+_THINLTO = PGO[1]
+# Differences of costs within so many standard errors are none.
+_RESOLVED = 2.0
+# Inputs are so many times smaller than those of timed runs, which take half a second: a simulator
+# takes a hundred times as long as the program. Sizes in bytes or lines are large numbers.
+_LARGE, _SMALLER, _SMALLER_LARGE = 10_000, 24, 64
+# Limit of a simulation, in seconds.
+_LONGEST_S = 20.0
+# Some builds compile and link in one command.
+_SOURCES = (".c", ".cc", ".cpp", ".cxx")
+# Of a program's run, the first command: its standard input, if there is one, and its words.
+_FIRST = re.compile(r"(?:for [^;]*; do )?(?:cat ([^|]*) \| )?([^|;&>]*?)(?: 2)?(?=[|;&>]|$)")
+
+
+class RunCost(msgspec.Struct, frozen=True):
+    """What a candidate's recorded run costs.
+
+    Attributes:
+      costs: by judge, the cost and its standard error.
+      output: digest of what the run prints.
+    """
+
+    costs: dict[str, tuple[float, float]]
+    output: str
+
+
+class Flipped(msgspec.Struct, frozen=True):
+    """A decision of a module, and what taking it the other way changes.
+
+    Attributes:
+      module: its number.
+      key: of the decision.
+      changes: by judge, millionths of the program's cost; 0 if that is not resolved.
+    """
+
+    module: int
+    key: str
+    changes: dict[str, float]
+
+
+@dataclass(frozen=True)
+class ThinProgram:
+    """A program, built for the thin link.
+
+    Attributes:
+      table: its row.
+      folder: for what is made here.
+      prepared: the trial, with a PMU profile of plain, and counters.
+      thin: the build.
+    """
+
+    table: Program
+    folder: Path
+    toolchain: Toolchain
+    prepared: Prepared
+    thin: Contender
+
+    @classmethod
+    def build(
+        cls, table: Program, wanted: Request, prepared: Prepared, folder: Path
+    ) -> "ThinProgram":
+        """Builds the program, unless that was done."""
+        toolchain = wanted.toolchain
+        own = _THINLTO.flags(toolchain, {}, prepared.profile, prepared.counters)
+        # Debug info by which the PMU profile is looked up.
+        words = flags_without_policies(toolchain).location_words
+        flags = dataclasses.replace(own, location_words=words)
+        thin = beside(prepared, wanted.project, "labels", "for labels", flags)
+        folder.mkdir(parents=True, exist_ok=True)
+        return cls(table, folder, toolchain, prepared, thin)
+
+    @cached_property
+    def _link(self) -> tuple[Path, list[str]]:
+        """The folder and the words of the program's link: object files for sources and archives."""
+        folder, words = self.thin.way.link_words(self.thin.built)
+        compiled = {word for word in words if Path(word).suffix in _SOURCES}
+        found: list[str] = []
+        for number, word in enumerate(words):
+            if word in compiled:
+                target = str(self.folder / f"source-{number}.o")
+                others = [one for one in words if one not in compiled]
+                run_command([*others, "-c", word, "-o", target], cwd=folder, timeout_s=TIMEOUT_S)
+                found.append(target)
+            else:
+                found += self._members(_archive(folder, words, word), word)
+        return folder, found
+
+    def _members(self, path: Path, word: str) -> list[str]:
+        """The word of a link, which names a file, or what stands for an archive of the build."""
+        tree = self.thin.way.tree.resolve()
+        if path.suffix != ".a" or not path.resolve().is_relative_to(tree):
+            return [word]
+        archiver = stock_tool("llvm-ar")
+        names = run_command([archiver, "t", path]).stdout.split()
+        if path.read_bytes()[:8] == b"!<thin>\n":
+            members = [path.parent / name for name in names]
+        else:
+            own = self.folder / "members" / path.name
+            own.mkdir(parents=True, exist_ok=True)
+            run_command([archiver, "x", path.resolve()], cwd=own)
+            members = [own / name for name in names]
+        if len(set(members)) < len(members):
+            raise BenchmarkError(f"{path}: has members of one name")
+        return ["-Wl,--start-lib", *map(str, members), "-Wl,--end-lib"]
+
+    @cached_property
+    def modules(self) -> list[str]:
+        """What the thin link takes, by the names that it has there; an index is beside each."""
+        folder, words = self._link
+        names = self.folder / "modules"
+        only = [f"-Wl,--thinlto-index-only={names}", "-o", str(self.folder / "none")]
+        run_command([*words, *only], cwd=folder, timeout_s=TIMEOUT_S)
+        return names.read_text().splitlines()
+
+    def compile(
+        self,
+        module: int,
+        target: Path,
+        given: Mapping[str, int] | None = None,
+        profile: Path | None = None,
+    ) -> None:
+        """Compiles a module by the index, with decisions given; a log of all is beside the object.
+
+        There is none if nothing is decided in the module.
+        """
+        source = self.modules[module]
+        log = target.with_suffix(".log")
+        way = self.thin.way
+        run_command(
+            [
+                *(self.toolchain.clang, f"--config={way.configuration}", "-O2", "-fno-lto", "-w"),
+                *("-ffunction-sections", *RECORD_FLAGS, "-c", "-x", "ir", source),
+                f"-fthinlto-index={source}.thinlto.bc",
+                *deciding(self.toolchain, given or {}, log, profile),
+                *("-o", target),
+            ],
+            cwd=self._link[0],
+            timeout_s=TIMEOUT_S,
+        )
+
+    @cached_property
+    def objects(self) -> list[Path]:
+        """By module, what the compiler's own decisions make; each with its log beside it."""
+        found = [self.folder / f"{number}.o" for number in range(len(self.modules))]
+
+        def make() -> None:
+            for number, target in enumerate(found):
+                self.compile(number, target, profile=self.prepared.profile)
+
+        inputs = {"thin": sha256(self.thin.way.program(self.thin.built.program))}
+        memo(self.folder / "objects.json", inputs, NoneType, make, found)
+        return found
+
+    def link(self, program: Path, changed: Mapping[int, Path]) -> None:
+        """Links the objects, some of them changed."""
+        folder, words = self._link
+        own = {
+            module: str(changed.get(number, self.objects[number]))
+            for number, module in enumerate(self.modules)
+        }
+        replaced = [own.get(word, word) for word in words]
+        run_command([*replaced, "-o", program], cwd=folder, timeout_s=TIMEOUT_S)
+
+    @cached_property
+    def workload(self) -> Workload:
+        """The first command of the program's run, on smaller inputs."""
+        inputs = [
+            msgspec.structs.replace(one, size=_smaller(one.size)) for one in self.table.inputs
+        ]
+        small = msgspec.structs.replace(self.table, inputs=inputs)
+        line = small.given_run(self.folder).line
+        found = _FIRST.match(line)
+        assert found is not None
+        tree = self.thin.way.tree
+
+        def path(word: str) -> str:
+            return str(tree / word) if (tree / word).is_file() else word
+
+        stdin = None
+        if found[1]:
+            stdin = self.folder / "stdin"
+            stdin.write_bytes(b"".join(Path(path(one)).read_bytes() for one in found[1].split()))
+        arguments = tuple(map(path, shlex.split(found[2])[1:]))
+        return Workload(arguments, stdin, isolated=True, timeout_s=_LONGEST_S)
+
+    def judge(self, changed: Mapping[int, Path], cpu: Path) -> RunCost:
+        """The cost of a recorded run with some objects changed. Raises RecordingError."""
+        context = Context(tool=self.toolchain.trace_cost, cpu=cpu, threads=1)
+        costs, output = {}, ""
+        with tempfile.TemporaryDirectory(prefix="labels-") as name:
+            program = Path(name) / "program"
+            self.link(program, changed)
+            for judge in JUDGES:
+                evaluator = EVALUATORS[judge]
+                assert isinstance(evaluator, Replay)
+                recorder = Recorder(evaluator, self.workload, Path(name) / "recordings")
+                cost = recorder.cost([program], context)
+                costs[judge] = (cost.total, cost.standard_error or 0.0)
+                output = cost.report[RECORDED]["output"]
+        return RunCost(costs, output)
+
+    def flips(self, most: int, cpu: Path) -> list[Flipped]:
+        """Takes decisions the other way, those about the hottest code first, one at a time."""
+        notes = self.folder / "flips.json"
+        inputs = {
+            "objects": list(map(sha256, self.objects)),
+            "run": self.workload.digest(),
+            "cpu": sha256(cpu),
+        }
+        known = recall(notes, inputs, dict[str, RunCost]) or {}
+
+        def judged(name: str, changed: Mapping[int, Path]) -> RunCost:
+            if name not in known:
+                known[name] = self.judge(changed, cpu)
+                note(notes, inputs, dict[str, RunCost], known)
+            return known[name]
+
+        base = judged("", {})
+        found = []
+        for module, key, decision in list(self._sites())[:most]:
+            name = f"{module} {key}"
+            with tempfile.TemporaryDirectory(prefix="flipped-") as scratch:
+                target = Path(scratch) / "module.o"
+                if name not in known:
+                    try:
+                        self.compile(module, target, {key: 1 - decision})
+                    except CommandError as error:
+                        logging.warning("%s: %s: %s", self.table.name, key, error)
+                        continue
+                after = judged(name, {module: target})
+            if after.output != base.output:
+                raise BenchmarkError(f"{self.table.name}: {key} changes what the program prints")
+            changes = {judge: _change(base.costs[judge], after.costs[judge]) for judge in JUDGES}
+            found.append(Flipped(module, key, changes))
+        return found
+
+    def _sites(self) -> Iterator[tuple[int, str, int]]:
+        """Modules, keys and decisions, those about what runs most first."""
+        weights = []
+        for module, target in enumerate(self.objects):
+            path = target.with_suffix(".log")
+            if not path.exists():
+                continue
+            log = read_log(path)
+            rows = [
+                log.observations[name].reshape(-1).tolist()
+                for name in (
+                    PROBLEM.decision,
+                    "pmu_callsite_executions_log2",
+                    "pmu_caller_instructions_log2",
+                )
+            ]
+            for key, decision, calls, callers in zip(log.keys, *rows, strict=True):
+                weights.append((-calls - callers, module, key, decision))
+        for _, module, key, decision in sorted(weights):
+            yield module, key, decision
+
+    def labels(self, flips: Sequence[Flipped], judge: str) -> Labels:
+        """The flips as labels of one module."""
+        rows = []
+        for one in flips:
+            log = read_log(self.objects[one.module].with_suffix(".log"))
+            rows.append(log.observations[[log.keys.index(one.key)]])
+        observations = np.concatenate(rows)
+        differences = np.array([one.changes[judge] for one in flips])
+        keys = tuple(f"{one.module} {one.key}" for one in flips)
+        return Labels(
+            self.table.name, keys, observations, observations[:0], differences, 1, len(flips)
+        )
+
+
+def _smaller(size: int) -> int:
+    """The size of a recorded run's input, by that of a timed one."""
+    return max(1, size // (_SMALLER_LARGE if size >= _LARGE else _SMALLER))
+
+
+def _archive(folder: Path, words: Sequence[str], word: str) -> Path:
+    """The file that a word of a link names; a library is looked for where the link does that."""
+    if word.startswith("-l"):
+        for place in (one.removeprefix("-L") for one in words if one.startswith("-L")):
+            path = folder / place / f"lib{word.removeprefix('-l')}.a"
+            if path.is_file():
+                return path
+    return folder / word
+
+
+def _change(before: tuple[float, float], after: tuple[float, float]) -> float:
+    """In millionths of the cost; 0 if it is within its standard errors."""
+    change = after[0] - before[0]
+    if abs(change) <= _RESOLVED * math.hypot(before[1], after[1]):
+        return 0.0
+    return PER_UNIT * change / before[0]
