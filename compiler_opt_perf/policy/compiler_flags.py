@@ -33,6 +33,9 @@ _NO_DEFERRAL = "-enable-npm-pgo-inline-deferral=false"
 # Of functions that the profile knows cold, and of blocks.
 _SMALL_FUNCTIONS = ("-mllvm", "-pgo-cold-func-opt=minsize")
 _SMALL_BLOCKS = "-enable-machine-outliner=optimistic-pgo"
+#: Of the outliner: the linker of the same toolchain keeps one entry for unwinding for all functions
+#: that it makes.
+ONE_UNWIND_ENTRY = "-x86-outlined-unwind-cost=0"
 # Functions without samples are cold.
 _ALL_SAMPLED = "-fprofile-sample-accurate"
 
@@ -85,7 +88,7 @@ class CompilerFlags:
         """
         complete = profile is not None and Manifest.load(profile).collector.has_all_executions
         words = (*self.profile_words, *_SMALL_FUNCTIONS, *(_ALL_SAMPLED,) * complete)
-        options = (*self.options, _SMALL_BLOCKS)
+        options = (*self.options, _SMALL_BLOCKS, ONE_UNWIND_ENTRY)
         return dataclasses.replace(self, options=options, profile_words=words)
 
     def configuration(self) -> str:

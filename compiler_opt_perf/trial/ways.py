@@ -7,19 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_opt_perf.policy.compiler_flags import (
+    ONE_UNWIND_ENTRY,
     CompilerFlags,
     compiler_flags,
     flags_without_policies,
 )
 from compiler_opt_perf.toolchain.installation import Toolchain
 
-# Also from functions of which the linker keeps one copy: it drops what only the others call. And it
-# keeps one entry for unwinding for all outlined functions.
-_OUTLINER = (
-    "-enable-machine-outliner",
-    "-enable-linkonceodr-outlining",
-    "-x86-outlined-unwind-cost=0",
-)
+# Also from functions of which the linker keeps one copy: it drops what only the others call.
+_OUTLINER = ("-enable-machine-outliner", "-enable-linkonceodr-outlining", ONE_UNWIND_ENTRY)
 # As in builds of the Linux kernel and of Android; the default is 100 instructions.
 _FEW_IMPORTS = ("-import-instr-limit=5",)
 
