@@ -131,9 +131,9 @@ class Comparison:
             )
         return Table.of(
             "sums",
-            f"Geometric means of {len(found)} programs against plain `-O2`, and how many programs "
-            f"are faster and slower by an interval without zero. Times are of {timed} programs, on "
-            "inputs that were not profiled.",
+            f"Geometric means of {len(found)} programs, against plain `-O2` where no other build "
+            "is named, and how many programs are faster and slower by an interval without zero. "
+            f"Times are of {timed} programs, on inputs that were not profiled.",
             {
                 "build": "text",
                 "text": "percent:+1",

@@ -49,14 +49,27 @@ def _built(task: tuple[Request, Path]) -> list[Contender]:
     return builds
 
 
+def _number(base: int, added: int) -> int:
+    """The number of a build with something added, as `_built` has them."""
+    return len(_BASES) + len(_ADDED) * base + added
+
+
 study = Comparison(
     PROGRAMS,
     "saved-registers",
     _BASES,
     _built,
     {
-        f"{added}, to {way.name}": (len(_BASES) + len(_ADDED) * number + other, number)
-        for number, way in enumerate(_BASES)
+        f"{added}, to {way.name}": (_number(base, other), base)
+        for base, way in enumerate(_BASES)
         for other, added in enumerate(_ADDED)
+    }
+    | {
+        f"{_PROBLEM} by {way.name}, to {constant}": (
+            _number(base, -1 + len(_ADDED)),
+            _number(base, other),
+        )
+        for base, way in enumerate(_BASES)
+        for other, constant in enumerate(_CONSTANTS)
     },
 ).study
