@@ -158,6 +158,14 @@ _benchmark(
     folder="bench-harm",
 )
 _benchmark(
+    "policies-apart",
+    "Twenty programs by both policies and by the one for inlining. Half an hour, times idle.",
+    "What does the policy for callee-saved registers add to the one for inlining?",
+    results.Plot("sums", ["time", "text"]),
+    OF_DEBIAN,
+    folder="bench-harm",
+)
+_benchmark(
     "small-cold",
     "Forty programs with small cold code, -Os and -Oz, on other inputs. An hour, times idle.",
     "What does it cost to compile cold code for size?",
