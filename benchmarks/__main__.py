@@ -150,22 +150,6 @@ _benchmark(
     folder="bench-harm",
 )
 _benchmark(
-    "saved-registers",
-    "Twenty programs with the policy for registers, and with constants. An hour, times idle.",
-    "Is the policy for callee-saved registers better than a constant?",
-    results.Plot("sums", ["time"]),
-    OF_DEBIAN,
-    folder="bench-harm",
-)
-_benchmark(
-    "policies-apart",
-    "Twenty programs by both policies and by the one for inlining. Half an hour, times idle.",
-    "What does the policy for callee-saved registers add to the one for inlining?",
-    results.Plot("sums", ["time", "text"]),
-    OF_DEBIAN,
-    folder="bench-harm",
-)
-_benchmark(
     "small-cold",
     "Forty programs with small cold code, -Os and -Oz, on other inputs. An hour, times idle.",
     "What does it cost to compile cold code for size?",

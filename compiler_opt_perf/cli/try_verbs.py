@@ -50,7 +50,7 @@ def try_program(
     ] = None,
     evict_model: Annotated[
         Path | None,
-        Flag("policy for evictions; models/regalloc-evict by default, none with --size"),
+        Flag("policy for evictions, such as models/regalloc-evict; none by default"),
     ] = None,
     force: Annotated[bool, Flag("do all again, instead of going on")] = False,
     html: options.Html = None,
@@ -76,10 +76,9 @@ def try_program(
     from compiler_opt_perf.trial.ways import PGO, SIZE, SIZE_THINLTO, SPEED, with_small_cold
 
     inline = inline_model or _MODELS / ("inline-size" if size else "inline-speed")
-    evict = evict_model if size else evict_model or _MODELS / "regalloc-evict"
     models = {
         "inline-size": required_model_folder(inline, "--inline-model"),
-        "regalloc-evict": model_folder(evict, "--evict-model"),
+        "regalloc-evict": model_folder(evict_model, "--evict-model"),
     }
     ways = [*SIZE, *SIZE_THINLTO * thinlto] if size else [*SPEED, *PGO * pgo]
     if small_cold:
