@@ -38,10 +38,9 @@ demo: $(OUT)/report.html
 
 # Takes a second when nothing changed; it knows better than file dates whether something did.
 toolchains:
-	$(call step,1. Build clang,The patched clang and the same with both policies for speed inside.)
+	$(call step,1. Build clang,The patched clang and the same with the policy for speed inside.)
 	$(COP) toolchain build --toolchain=$(DEV)
-	$(COP) toolchain build --toolchain=$(RELEASE) --inline-model=models/inline-speed \
-	  --evict-model=models/regalloc-evict
+	$(COP) toolchain build --toolchain=$(RELEASE) --inline-model=models/inline-speed
 
 $(TREE): | toolchains
 	$(call step,2. A real program,JsonCpp from Debian and two documents for it to read.)
@@ -56,7 +55,7 @@ $(TREE): | toolchains
 # The table of the first call, as JSON in the second, which has nothing left to do.
 $(OUT)/try.json: | $(TREE)
 	$(call step,3. Speed at -O2,\
-	  Profile a run. Build by AutoFDO or both policies or all. Count and time on both documents.)
+	  Profile a run. Build by AutoFDO or the policy or both. Count and time on both documents.)
 	$(TRY_IT)
 	@$(TRY_IT) --json > $@
 	$(COP) profile show $(PROFILE) --top=5
@@ -64,9 +63,9 @@ TRY_IT = $(COP) try --source=$(TREE) --output=$(TRY) --toolchain=$(DEV) --rounds
   --build='ls $(SOURCES) | xargs -P2 -n1 $$CXX $$CXXFLAGS $(COMPILE) -c && $$CXX *.o -o $(PROGRAM)' \
   --run='$(RUN)' --run2='$(RUN2)'
 
-# The second clang has the policies inside, the first one loads them by the trial's flags.
+# The second clang has the policy inside, the first one loads it by the trial's flags.
 $(OUT)/equal.txt: $(OUT)/try.json | toolchains
-	$(call step,4. Release mode,The clang with the policies inside must write the same object files.)
+	$(call step,4. Release mode,The clang with the policy inside must write the same object files.)
 	$(COP) policy flags --toolchain=$(RELEASE) --profile=$(PROFILE) --output=$(OUT)/release.cfg
 	@cd $(TREE); number=0; \
 	for source in $(SOURCES); do \
