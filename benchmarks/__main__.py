@@ -227,7 +227,7 @@ _benchmark(
     "Labels of decisions after the thin link of twenty programs, by a judge of cycles. Hours.",
     "Can inlining on top of PGO with ThinLTO be learnt?",
     results.Plot("learnt", ["4 others", "9 others", "all others"]),
-    [most(24), CPU, TOOLCHAIN],
+    [most(30), CPU, TOOLCHAIN],
     folder="bench-harm",
 )
 _benchmark(

@@ -29,7 +29,7 @@ from compiler_opt_perf.trial.ways import PGO, SPEED
 
 PROGRAMS = {one.name: one for one in read_table().program if one.set == "choose"}
 #: Decisions of a program that are taken the other way.
-MOST = 24
+MOST = 30
 _WAYS = (*SPEED[:2], PGO[1])
 #: Trees learn from so many other programs, or from all of them.
 COUNTS = (4, 9, None)

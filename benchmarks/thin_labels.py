@@ -53,6 +53,7 @@ _LARGE, _SMALLER, _SMALLER_LARGE = 10_000, 24, 64
 _LONGEST_S = 20.0
 # Some builds compile and link in one command.
 _SOURCES = (".c", ".cc", ".cpp", ".cxx")
+_GROUPS = ("-Wl,--start-group", "-Wl,--end-group")
 # Of a program's run, the first command: its standard input, if there is one, and its words.
 _FIRST = re.compile(r"(?:for [^;]*; do )?(?:cat ([^|]*) \| )?([^|;&>]*?)(?: 2)?(?=[|;&>]|$)")
 
@@ -118,6 +119,8 @@ class ThinProgram:
     def _link(self) -> tuple[Path, list[str]]:
         """The folder and the words of the program's link: object files for sources and archives."""
         folder, words = self.thin.way.link_words(self.thin.built)
+        # LLD needs no groups, and takes no --start-lib in one.
+        words = [word for word in words if word not in _GROUPS]
         compiled = {word for word in words if Path(word).suffix in _SOURCES}
         found: list[str] = []
         for number, word in enumerate(words):
