@@ -11,6 +11,7 @@ import dataclasses
 import math
 import re
 import shlex
+import statistics
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,8 +45,9 @@ from compiler_opt_perf.trial.ways import PGO
 #: What judges a recorded run.
 JUDGES = ("mca-pmu", "count")
 _THINLTO = PGO[1]
-# Differences of costs within so many standard errors are none.
-_RESOLVED = 2.0
+# Changes within so many standard errors are none, and those within so many times the median
+# absolute change by any decision: most change the count by chance.
+_RESOLVED, _DEVIATIONS = 2.0, 3.0
 # Inputs are so many times smaller than those of timed runs, which take half a second: a simulator
 # takes a hundred times as long as the program. Sizes in bytes or lines are large numbers.
 _LARGE, _SMALLER, _SMALLER_LARGE = 10_000, 24, 64
@@ -76,7 +78,7 @@ class Flipped(msgspec.Struct, frozen=True):
     Attributes:
       module: its number.
       key: of the decision.
-      changes: by judge, millionths of the program's cost; 0 if that is not resolved.
+      changes: by judge, as of `resolved_changes`.
     """
 
     module: int
@@ -264,7 +266,7 @@ class ThinProgram:
             return known[name]
 
         base = judged("", {})
-        found = []
+        outcomes: dict[tuple[int, str], RunCost] = {}
         for module, key, decision in list(self._sites())[:most]:
             name = f"{module} {key}"
             with tempfile.TemporaryDirectory(prefix="flipped-") as scratch:
@@ -275,12 +277,21 @@ class ThinProgram:
                     except CommandError as error:
                         logging.warning("%s: %s: %s", self.table.name, key, error)
                         continue
-                after = judged(name, {module: target})
-            if after.output != base.output:
-                raise BenchmarkError(f"{self.table.name}: {key} changes what the program prints")
-            changes = {judge: _change(base.costs[judge], after.costs[judge]) for judge in JUDGES}
-            found.append(Flipped(module, key, changes))
-        return found
+                outcome = judged(name, {module: target})
+            if outcome.output != base.output:
+                raise BenchmarkError(
+                    f"{self.table.name}: prints something else with another decision: {key}; a "
+                    "program that prints times or its own path cannot be labelled"
+                )
+            outcomes[module, key] = outcome
+        changes = {
+            judge: resolved_changes([one.costs[judge] for one in (base, *outcomes.values())])
+            for judge in JUDGES
+        }
+        return [
+            Flipped(*site, {judge: own[row] for judge, own in changes.items()})
+            for row, site in enumerate(outcomes)
+        ]
 
     def _sites(self) -> Iterator[tuple[int, str, int]]:
         """Modules, keys and decisions, those about what runs most first."""
@@ -332,9 +343,20 @@ def _archive(folder: Path, words: Sequence[str], word: str) -> Path:
     return folder / word
 
 
-def _change(before: tuple[float, float], after: tuple[float, float]) -> float:
-    """In millionths of the cost; 0 if it is within its standard errors."""
-    change = after[0] - before[0]
-    if abs(change) <= _RESOLVED * math.hypot(before[1], after[1]):
-        return 0.0
-    return PER_UNIT * change / before[0]
+def resolved_changes(costs: Sequence[tuple[float, float]]) -> list[float]:
+    """What decisions change, in millionths of a program's cost; 0 if it is as by chance.
+
+    One build alone may be lucky, so that changes are against the median of all.
+
+    Args:
+      costs: with their standard errors, first that of the compiler's own decisions.
+    """
+    before = statistics.median(cost for cost, _ in costs)
+    changes = [PER_UNIT * (cost / before - 1) for cost, _ in costs]
+    spread = statistics.median(map(abs, changes))
+    own_error = costs[0][1]
+    found = []
+    for change, (_, error) in zip(changes[1:], costs[1:], strict=True):
+        least = PER_UNIT * _RESOLVED * math.hypot(own_error, error) / before
+        found.append(change if abs(change) > max(least, _DEVIATIONS * spread) else 0.0)
+    return found
