@@ -18,6 +18,7 @@ from benchmarks.inline_flips import PROBLEM, TREES, percent
 from benchmarks.programs.forty import Program, read_table, requests, side_by_side
 from benchmarks.results import Cell, Table
 from benchmarks.shuffled import exchanged
+from benchmarks.size_labels import rows_of
 from benchmarks.thin_labels import JUDGES, ThinProgram
 from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.seeds import derive_seed
@@ -171,10 +172,8 @@ def _saved(
             others = names[names != group]
             drawn = others if count is None else random.permutation(others)[:count]
             read, own = np.isin(groups, drawn), groups == group
-            trees = Trees.fit(_rows(inputs, read), advantage[read] * 1e4, groups[read], TREES, seed)
-            saved[row, group] = advantage[own][trees.otherwise(_rows(inputs, own)) > 0.5].sum()
+            trees = Trees.fit(
+                rows_of(inputs, read), advantage[read] * 1e4, groups[read], TREES, seed
+            )
+            saved[row, group] = advantage[own][trees.otherwise(rows_of(inputs, own)) > 0.5].sum()
     return [float(value) for value in saved.mean(axis=0)]
-
-
-def _rows(inputs: Inputs, chosen: npt.NDArray[np.bool_]) -> Inputs:
-    return {name: values[chosen] for name, values in inputs.items()}
