@@ -50,7 +50,7 @@ def try_program(
     ] = None,
     evict_model: Annotated[
         Path | None,
-        Flag("policy for evictions, such as models/regalloc-evict; none by default"),
+        Flag("policy for evictions, as regalloc-evict; by default only one in the compiler"),
     ] = None,
     force: Annotated[bool, Flag("do all again, instead of going on")] = False,
     html: options.Html = None,
