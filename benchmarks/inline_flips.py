@@ -9,7 +9,7 @@ import os
 import shutil
 import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -198,20 +198,8 @@ class Search:
             unit: read_log(self.linkage.objects[unit].with_suffix(".log"))
             for unit in {one.site.unit for one in found.flips}
         }
-        places = {
-            unit: {key: row for row, key in enumerate(log.keys)} for unit, log in logs.items()
-        }
-        rows = [
-            logs[one.site.unit].observations[[places[one.site.unit][one.site.key]]]
-            for one in found.flips
-        ]
-        observations = np.concatenate(rows)
-        differences = [PER_UNIT * one.instructions / found.before for one in found.flips]
-        keys = tuple(map(_name, (one.site for one in found.flips)))
-        name, count = self.builds.name, len(found.flips)
-        return Labels(
-            name, keys, observations, observations[:0], np.array(differences), found.before, count
-        )
+        changes = {one.site: PER_UNIT * one.instructions / found.before for one in found.flips}
+        return labels_of(self.builds.name, changes, found.before, logs)
 
     @cached_property
     def folder(self) -> Path:
@@ -270,7 +258,7 @@ class Search:
 
         def keep(task: tuple[Linkage, Sequence[Flip]], count: int) -> None:
             (flip,) = task[1]
-            known[_name(flip.site)] = count
+            known[site_name(flip.site)] = count
             note(notes, self.inputs, dict[str, int], known)
 
         def count(flips: Sequence[Flip]) -> int:
@@ -281,12 +269,12 @@ class Search:
         tasks = [
             (self.linkage, [Flip(site, 1 - decision, 0)])
             for site, decision in chosen.items()
-            if _name(site) not in known
+            if site_name(site) not in known
         ]
         label = f"{self.builds.name}: decisions"
         for outcome in pool.map(_counted, tasks, label=label, keep=keep):
             outcome.get()
-        counts = {site: known[_name(site)] for site in chosen}
+        counts = {site: known[site_name(site)] for site in chosen}
         # One build alone may be lucky: tcc's executes 0.4% more than with most decisions flipped.
         before = round(statistics.median([count([]), *counts.values()]))
         flips = [
@@ -305,12 +293,7 @@ class Search:
         weights, found = {}, {}
         for unit, target in enumerate(self.linkage.objects):
             log = self.linkage.compile(unit, {}, target, profile=self.builds.profile)
-            decisions = log.observations[PROBLEM.decision].reshape(-1).tolist()
-            calls = log.observations["pmu_callsite_executions_log2"].reshape(-1)
-            callers = log.observations["pmu_caller_instructions_log2"].reshape(-1)
-            for key, decision, weight in zip(
-                log.keys, decisions, (calls + callers).tolist(), strict=True
-            ):
+            for key, decision, weight in weighted(log):
                 site = Site(unit, key)
                 found[site] = decision
                 weights[site] = weight
@@ -322,7 +305,39 @@ def percent(changes: npt.NDArray[np.float64]) -> float:
     return round(float(changes.sum()) / 1e4, 4)
 
 
-def _name(site: Site) -> str:
+def weighted(log: TrainingLog) -> Iterator[tuple[str, int, float]]:
+    """The key of each decision, what was decided, and how much runs there by the profile."""
+    columns = [
+        log.observations[name].reshape(-1).tolist()
+        for name in (
+            PROBLEM.decision,
+            "pmu_callsite_executions_log2",
+            "pmu_caller_instructions_log2",
+        )
+    ]
+    for key, decision, calls, caller in zip(log.keys, *columns, strict=True):
+        yield key, decision, calls + caller
+
+
+def labels_of(
+    program: str, changes: Mapping[Site, float], cost: float, logs: Mapping[int, TrainingLog]
+) -> Labels:
+    """Labels of a program, which is one module.
+
+    Args:
+      changes: by decision, what taking it the other way changes, in millionths of the cost.
+      cost: of the program.
+      logs: by unit, of its decisions.
+    """
+    places = {unit: {key: row for row, key in enumerate(log.keys)} for unit, log in logs.items()}
+    rows = [logs[one.unit].observations[[places[one.unit][one.key]]] for one in changes]
+    observations, none = np.concatenate(rows), rows[0][:0]
+    keys, differences = tuple(map(site_name, changes)), np.array(list(changes.values()))
+    return Labels(program, keys, observations, none, differences, cost, len(changes))
+
+
+def site_name(site: Site) -> str:
+    """A decision in the program."""
     return f"{site.unit} {site.key}"
 
 

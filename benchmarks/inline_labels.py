@@ -70,8 +70,7 @@ def _labelled(task: tuple[Program, Request, Path], *, most: int, cpu: Path) -> d
     table, wanted, folder = task
     prepared = prepare_ways(wanted, folder)
     program = ThinProgram.build(table, wanted, prepared, folder.parent / "labels")
-    flips = program.flips(most, cpu)
-    return {judge: program.labels(flips, judge) for judge in JUDGES}
+    return program.labels(most, cpu)
 
 
 def tables(labels: Mapping[str, Sequence[Labels]]) -> list[Table]:

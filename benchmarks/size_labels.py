@@ -55,8 +55,10 @@ def training_labels(
     """
     text = (MODEL / "recipe.toml").read_text()
     text = re.sub(r'"llvm-\w+",', "", text)
-    # The policy is not asked, so that the least test is enough.
-    text = re.sub(r"^test = \[.*?\]", 'test = ["cmark"]', text, flags=re.MULTILINE | re.DOTALL)
+    # The policy is not asked, so that the least programs to choose and to test by are enough.
+    for use, program in (("validation", "bzip2"), ("test", "cmark")):
+        least = f'{use} = ["{program}"]'
+        text = re.sub(rf"^{use} = \[.*?\]", least, text, flags=re.MULTILINE | re.DOTALL)
     path = folder / "recipe.toml"
     write_text(path, text)
     words = ["train", "policy", f"--problem={PROBLEM.name}", f"--recipe={path}"]

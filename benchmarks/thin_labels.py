@@ -20,12 +20,11 @@ from pathlib import Path
 from types import NoneType
 
 import msgspec
-import numpy as np
 from absl import logging
 
 from benchmarks.beside import beside
 from benchmarks.common import TIMEOUT_S, BenchmarkError
-from benchmarks.inline_flips import PROBLEM, deciding
+from benchmarks.inline_flips import Site, deciding, labels_of, site_name, weighted
 from benchmarks.programs.forty import Program
 from compiler_opt_perf.cost.evaluator import EVALUATORS, RECORDED, Context, Replay
 from compiler_opt_perf.cost.recording import RECORD_FLAGS, Recorder, Workload
@@ -36,7 +35,7 @@ from compiler_opt_perf.run.llvm import stock_tool
 from compiler_opt_perf.run.memo import memo, note, recall
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.label_files import Labels
-from compiler_opt_perf.train.log import read_log
+from compiler_opt_perf.train.log import TrainingLog, read_log
 from compiler_opt_perf.train.recorded import PER_UNIT
 from compiler_opt_perf.trial.runs import Contender
 from compiler_opt_perf.trial.trial import Prepared, Request
@@ -70,20 +69,6 @@ class RunCost(msgspec.Struct, frozen=True):
 
     costs: dict[str, tuple[float, float]]
     output: str
-
-
-class Flipped(msgspec.Struct, frozen=True):
-    """A decision of a module, and what taking it the other way changes.
-
-    Attributes:
-      module: its number.
-      key: of the decision.
-      changes: by judge, as of `resolved_changes`.
-    """
-
-    module: int
-    key: str
-    changes: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -197,7 +182,9 @@ class ThinProgram:
             for number, target in enumerate(found):
                 self.compile(number, target, profile=self.prepared.profile)
 
-        inputs = {"thin": sha256(self.thin.way.program(self.thin.built.program))}
+        assert self.prepared.profile is not None
+        program = self.thin.way.program(self.thin.built.program)
+        inputs = {"thin": sha256(program), "profile": sha256(self.prepared.profile)}
         memo(self.folder / "objects.json", inputs, NoneType, make, found)
         return found
 
@@ -249,8 +236,21 @@ class ThinProgram:
                 output = cost.report[RECORDED]["output"]
         return RunCost(costs, output)
 
-    def flips(self, most: int, cpu: Path) -> list[Flipped]:
-        """Takes decisions the other way, those about the hottest code first, one at a time."""
+    def labels(self, most: int, cpu: Path) -> dict[str, Labels]:
+        """Takes decisions the other way, one at a time, those about the hottest code first.
+
+        Args:
+          most: so many decisions.
+          cpu: CPU file of the judge.
+
+        Returns:
+          By judge, labels of the program as one module.
+
+        Raises:
+          CommandError: the program cannot be built.
+          RecordingError: it cannot be run.
+          BenchmarkError: what it prints depends on more than its inputs.
+        """
         notes = self.folder / "flips.json"
         inputs = {
             "objects": list(map(sha256, self.objects)),
@@ -266,66 +266,48 @@ class ThinProgram:
             return known[name]
 
         base = judged("", {})
-        outcomes: dict[tuple[int, str], RunCost] = {}
-        for module, key, decision in list(self._sites())[:most]:
-            name = f"{module} {key}"
+        outcomes: dict[Site, RunCost] = {}
+        for site, decision in list(self._sites())[:most]:
+            name = site_name(site)
             with tempfile.TemporaryDirectory(prefix="flipped-") as scratch:
                 target = Path(scratch) / "module.o"
                 if name not in known:
                     try:
-                        self.compile(module, target, {key: 1 - decision})
+                        self.compile(site.unit, target, {site.key: 1 - decision})
                     except CommandError as error:
-                        logging.warning("%s: %s: %s", self.table.name, key, error)
+                        logging.warning("%s: %s: %s", self.table.name, site.key, error)
                         continue
-                outcome = judged(name, {module: target})
+                outcome = judged(name, {site.unit: target})
             if outcome.output != base.output:
                 raise BenchmarkError(
-                    f"{self.table.name}: prints something else with another decision: {key}; a "
-                    "program that prints times or its own path cannot be labelled"
+                    f"{self.table.name}: prints something else with another decision: {site.key}; "
+                    "a program that prints times or its own path cannot be labelled"
                 )
-            outcomes[module, key] = outcome
-        changes = {
-            judge: resolved_changes([one.costs[judge] for one in (base, *outcomes.values())])
-            for judge in JUDGES
-        }
-        return [
-            Flipped(*site, {judge: own[row] for judge, own in changes.items()})
-            for row, site in enumerate(outcomes)
+            outcomes[site] = outcome
+        if not outcomes:
+            raise BenchmarkError(f"{self.table.name}: nothing is decided after its thin link")
+        labels = {}
+        for judge in JUDGES:
+            costs = [one.costs[judge] for one in (base, *outcomes.values())]
+            changes = dict(zip(outcomes, resolved_changes(costs), strict=True))
+            labels[judge] = labels_of(self.table.name, changes, base.costs[judge][0], self._logs)
+        return labels
+
+    @cached_property
+    def _logs(self) -> dict[int, TrainingLog]:
+        """By module, the log of its decisions; modules that decide nothing have none."""
+        paths = [target.with_suffix(".log") for target in self.objects]
+        return {module: read_log(path) for module, path in enumerate(paths) if path.exists()}
+
+    def _sites(self) -> Iterator[tuple[Site, int]]:
+        """All decisions, those about what runs most first, and what the compiler decides."""
+        weights = [
+            (-weight, module, key, decision)
+            for module, log in self._logs.items()
+            for key, decision, weight in weighted(log)
         ]
-
-    def _sites(self) -> Iterator[tuple[int, str, int]]:
-        """Modules, keys and decisions, those about what runs most first."""
-        weights = []
-        for module, target in enumerate(self.objects):
-            path = target.with_suffix(".log")
-            if not path.exists():
-                continue
-            log = read_log(path)
-            rows = [
-                log.observations[name].reshape(-1).tolist()
-                for name in (
-                    PROBLEM.decision,
-                    "pmu_callsite_executions_log2",
-                    "pmu_caller_instructions_log2",
-                )
-            ]
-            for key, decision, calls, callers in zip(log.keys, *rows, strict=True):
-                weights.append((-calls - callers, module, key, decision))
         for _, module, key, decision in sorted(weights):
-            yield module, key, decision
-
-    def labels(self, flips: Sequence[Flipped], judge: str) -> Labels:
-        """The flips as labels of one module."""
-        rows = []
-        for one in flips:
-            log = read_log(self.objects[one.module].with_suffix(".log"))
-            rows.append(log.observations[[log.keys.index(one.key)]])
-        observations = np.concatenate(rows)
-        differences = np.array([one.changes[judge] for one in flips])
-        keys = tuple(f"{one.module} {one.key}" for one in flips)
-        return Labels(
-            self.table.name, keys, observations, observations[:0], differences, 1, len(flips)
-        )
+            yield Site(module, key), decision
 
 
 def _smaller(size: int) -> int:
