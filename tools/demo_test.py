@@ -54,8 +54,8 @@ def test_the_demo_shows_each_gain_and_goes_on(
         "OUT": tmp_path / "demo",
         "TREE": tree,
         "DEV": toolchain.directory.name,
-        # The same policies inside as in compare/modes_test.py: the second one finds it built.
-        "RELEASE": "rules",
+        # Its own: a test that runs beside this one may build others with other policies inside.
+        "RELEASE": "demo-test",
         "SOURCES": "program.cpp",
         "COMPILE": "",
         "PROGRAM": "program",
