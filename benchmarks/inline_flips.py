@@ -63,12 +63,12 @@ class Flip(msgspec.Struct, frozen=True):
 
     Attributes:
       decision: 1 for inlining.
-      instructions: what the program executes more.
+      change: of what is to be saved: executed instructions, or bytes.
     """
 
     site: Site
     decision: int
-    instructions: int
+    change: int
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -198,7 +198,7 @@ class Search:
             unit: read_log(self.linkage.objects[unit].with_suffix(".log"))
             for unit in {one.site.unit for one in found.flips}
         }
-        changes = {one.site: PER_UNIT * one.instructions / found.before for one in found.flips}
+        changes = {one.site: PER_UNIT * one.change / found.before for one in found.flips}
         return labels_of(self.builds.name, changes, found.before, logs)
 
     @cached_property
@@ -280,10 +280,10 @@ class Search:
         flips = [
             Flip(site, 1 - decision, counts[site] - before) for site, decision in chosen.items()
         ]
-        spread = statistics.median(abs(one.instructions) for one in flips)
+        spread = statistics.median(abs(one.change) for one in flips)
         least = round(max(_RESOLVED * before, _DEVIATIONS * spread))
-        good = [one for one in flips if one.instructions < -least]
-        taken, after = together(sorted(good, key=lambda one: one.instructions), before, count)
+        good = [one for one in flips if one.change < -least]
+        taken, after = together(sorted(good, key=lambda one: one.change), before, count)
         shutil.rmtree(compiled)
         logging.info("%s: %d to %d instructions", self.builds.name, before, after)
         return Found(len(sites), before, after, least, flips, taken)
@@ -344,14 +344,14 @@ def site_name(site: Site) -> str:
 def together(
     flips: Sequence[Flip], before: int, count: Callable[[Sequence[Flip]], int]
 ) -> tuple[list[Flip], int]:
-    """Of flips that save instructions one by one, those that do so together.
+    """Of flips that save something one by one, those that do so together.
 
     Args:
-      before: executed instructions without them.
-      count: of some flips.
+      before: executed instructions without them, or bytes.
+      count: the same with some flips.
 
     Returns:
-      The flips that are taken, and what the program executes with them.
+      The flips that are taken, and the count with them.
     """
     taken: list[Flip] = []
     best = before
@@ -359,7 +359,7 @@ def together(
     while waiting:
         group = waiting.pop()
         now = count([*taken, *group])
-        promised = -sum(one.instructions for one in group)
+        promised = -sum(one.change for one in group)
         if best - now >= _ADDS_UP * promised or (len(group) == 1 and now < best):
             taken += group
             best = now

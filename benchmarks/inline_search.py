@@ -151,7 +151,7 @@ class Searched:
         return {
             "sites": found.sites,
             "tried": len(found.flips),
-            "saving": sum(one.instructions < -found.least for one in found.flips),
+            "saving": sum(one.change < -found.least for one in found.flips),
             "taken": len(found.taken),
             "before": found.before,
             "after": found.after,

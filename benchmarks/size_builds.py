@@ -89,7 +89,7 @@ class Builds:
 
     def linked(self, name: str, link: Link, built: Mapping[str, Sizes]) -> Sizes:
         """The sizes of another link of objects that `sizes` made and measured."""
-        configuration = self._configuration(link.config)
+        configuration = self.configuration(link.config)
         inputs = {
             "objects": built[link.objects.name].digest,
             "flags": [configuration, *link.words],
@@ -150,8 +150,8 @@ class Builds:
 
     def size_of(self, way: Way) -> Sizes:
         """Builds it in one of the `WAYS`."""
-        configuration = self._configuration(way)
-        words = (*_FLAGS, *(self._workload.flags if self._workload is not None else ()))
+        configuration = self.configuration(way)
+        words = self._compile_flags
         program = TABLE[self.name]
         inputs = {
             **corpus.source_checksums(program, corpus.program_tree(program)),
@@ -169,28 +169,50 @@ class Builds:
 
         return memo(binary.with_name("sizes.json"), inputs, Sizes, make, [binary])
 
-    def _configuration(self, way: Way) -> str:
+    @property
+    def _compile_flags(self) -> tuple[str, ...]:
+        return (*_FLAGS, *(self._workload.flags if self._workload is not None else ()))
+
+    def configuration(self, way: Way) -> str:
+        """The text of the configuration file of one of the `WAYS`."""
         return way.flags(self.toolchain, {"inline-size": self.model}, None, None).configuration()
 
     def _compile(self, way: Way, flags: Sequence[str]) -> None:
         """Compiles with the configuration file that is in the way's folder."""
-        config = self._binary(way.name).with_name(_CONFIG).resolve()
-        commands = self._commands(way, (f"--config={config}", *flags))
+        config = self._binary(way.name).with_name(_CONFIG)
+        commands = self._commands(way, (_config_word(config), *flags))
         for command in commands:
             Path(command["arguments"][-1]).parent.mkdir(parents=True, exist_ok=True)
         label = f"{self.name}: {way.name}"
-        tree = corpus.program_tree(TABLE[self.name])
-        run_all([command["arguments"] for command in commands], tree, label=label)
+        run_all([command["arguments"] for command in commands], self.tree, label=label)
 
     def _link(self, objects: Way, flags: Sequence[str], binary: Path) -> Sizes:
         """Links with the configuration file that is beside the program."""
-        program = TABLE[self.name]
-        config = f"--config={binary.with_name(_CONFIG).resolve()}"
-        words: list[str | Path] = [self.toolchain.clang, config, *_LINK, *flags]
-        words += [Path(command["arguments"][-1]) for command in self._commands(objects, ())]
-        words += [*corpus.link_flags(program), *_LIBRARY_LINK * program.is_library, "-o", binary]
-        run_command(words, timeout_s=TIMEOUT_S)
+        config = binary.with_name(_CONFIG)
+        words = self.link_words(config, self.objects(objects), *flags)
+        run_command([*words, "-o", binary], timeout_s=TIMEOUT_S)
         return Sizes(text_bytes(binary), binary.stat().st_size, sha256(binary))
+
+    @property
+    def tree(self) -> Path:
+        """Where compilations run."""
+        return corpus.program_tree(TABLE[self.name])
+
+    def objects(self, way: Way) -> list[Path]:
+        """By unit, what `size_of` compiles: object files, or bitcode for ThinLTO."""
+        return [Path(command["arguments"][-1]) for command in self._commands(way, ())]
+
+    def compile_words(self, config: Path) -> list[list[str]]:
+        """By unit, the words of its compilation with a configuration file, without the output."""
+        words = (_config_word(config), *self._compile_flags)
+        return [command["arguments"][:-2] for command in self._commands(PLAIN, words)]
+
+    def link_words(self, config: Path, objects: Sequence[Path], *flags: str) -> list[str | Path]:
+        """The words of a link, without the output; of libraries, what others may call is kept."""
+        program = TABLE[self.name]
+        words: list[str | Path] = [self.toolchain.clang, _config_word(config), *_LINK, *flags]
+        words += [*objects, *corpus.link_flags(program)]
+        return [*words, *_LIBRARY_LINK * program.is_library]
 
     def _commands(self, way: Way, flags: Sequence[str]) -> list[dict[str, Any]]:
         program = TABLE[self.name]
@@ -245,6 +267,10 @@ class Builds:
         yield [str(program), *workload.arguments], written
         for path in written():
             path.unlink()
+
+
+def _config_word(config: Path) -> str:
+    return f"--config={config.resolve()}"
 
 
 def unseen_means(changes: Mapping[str, Sequence[float]], kind: str) -> list[float | Interval]:

@@ -179,6 +179,15 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "--icf=safe, count as copies of one; validation and test programs are linked so"
         ),
     ] = False
+    largest_growth: Annotated[
+        float | None,
+        Meta(
+            ge=0,
+            le=1,
+            description="with copies: validation programs are linked, and a policy by which one "
+            "grows by a larger share counts as much as that one",
+        ),
+    ] = None
     options: Annotated[
         tuple[str, ...],
         Meta(
@@ -222,6 +231,16 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise FieldError("copies", "true: expected [programs], whose linked text is measured")
         if self.folding and not self.copies:
             raise FieldError("folding", "true: expected copies = true, which it adds to")
+        if self.largest_growth is not None and not self.copies:
+            growth = f"{self.largest_growth:g}"
+            raise FieldError(
+                "largest_growth", f"{growth}: expected copies = true, by which it links"
+            )
+
+    @property
+    def links_validation(self) -> bool:
+        """Whether policies are chosen by linked programs, not by modules."""
+        return self.folding or self.largest_growth is not None
 
     @property
     def iterations(self) -> int:

@@ -32,7 +32,12 @@ from compiler_opt_perf.train.config import ALGORITHMS, Config
 from compiler_opt_perf.train.env import TrainingEnv
 from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.folder import TrainingFolder
-from compiler_opt_perf.train.linked import LinkedResults, link_programs, mean_change
+from compiler_opt_perf.train.linked import (
+    LinkedResults,
+    limited_change,
+    link_programs,
+    mean_change,
+)
 from compiler_opt_perf.train.measure import CandidateMeasurer, Measurement, cheapest
 from compiler_opt_perf.train.split import Split
 
@@ -270,11 +275,16 @@ def search(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer) -
 def _validate(
     run: Training, proposals: tuple[Proposal, ...], measurer: CandidateMeasurer
 ) -> list[Measurement]:
-    """Measures policies on the validation modules; all policies of one network at once."""
+    """Measures policies on the validation modules, or on the linked validation programs."""
+    if run.config.links_validation:
+        policies = [(one.network, to_grid(one.weights)) for one in proposals]
+        return _validated_linked(run, measurer, policies, f"{run.problem.name}: validation")
     measured: list[Measurement] = []
+    # All policies of one network at once.
     for _, group in itertools.groupby(proposals, key=lambda one: id(one.network)):
         own = list(group)
-        measured += validated(run, measurer, own[0].network, [one.weights for one in own])
+        weights = [one.weights for one in own]
+        measured += measurer.measure(own[0].network, weights, run.split.validation)
     return measured
 
 
@@ -282,44 +292,60 @@ def validated(
     run: Training,
     measurer: CandidateMeasurer,
     network: Network,
-    candidates: Sequence[npt.NDArray[Any]],
-    label: str | None = None,
+    weights: npt.NDArray[Any],
+    label: str,
     *,
     on_grid: bool = True,
-) -> list[Measurement]:
-    """Measures policies of one network on the validation modules.
-
-    Parts flatter where the linker folds: who inlines one of its copies is credited, even if other
-    objects keep theirs. So the validation programs are linked then.
-
-    Args: as of `CandidateMeasurer.measure`.
-    """
-    if not run.compiler.folding:
+) -> Measurement:
+    """Measures one policy; args as of `CandidateMeasurer.measure`."""
+    if run.config.links_validation:
+        own = to_grid(weights) if on_grid else weights
+        (found,) = _validated_linked(run, measurer, [(network, own)], label)
+    else:
         modules = run.split.validation
-        return measurer.measure(network, candidates, modules, label, on_grid=on_grid)
+        (found,) = measurer.measure(network, [weights], modules, label, on_grid=on_grid)
+    return found
+
+
+def _validated_linked(
+    run: Training,
+    measurer: CandidateMeasurer,
+    policies: Sequence[tuple[Network, npt.NDArray[Any]]],
+    label: str,
+) -> list[Measurement]:
+    """Measures policies on the linked validation programs.
+
+    Parts flatter: who inlines a copy of a function is credited, even if other objects keep theirs.
+    """
     assert run.config.programs is not None
     names = run.config.programs.validation
-    own = [to_grid(weights) if on_grid else weights for weights in candidates]
-    found = link(run, network, own, names, label or f"{run.problem.name}: validation")
+    found = link(run, policies, names, label)
     # Once by the compiler's own policy, too.
-    measurer.compilations += (1 + len(own)) * sum(len(run.linked[name]) for name in names)
-    return [
-        Measurement(mean_change([one.change for one in results]), failed, len(names))
-        for results, failed in found
-    ]
+    measurer.compilations += (1 + len(policies)) * sum(len(run.linked[name]) for name in names)
+    measured = []
+    for number, (results, failed) in enumerate(found, 1):
+        changes = {one.name: one.change for one in results}
+        change = limited_change(list(changes.values()), run.config.largest_growth)
+        measured.append(Measurement(change, failed, len(names)))
+        worst = max(changes, key=lambda name: changes[name], default="none")
+        logging.info(
+            "%s: policy %d of %d: mean %+.3f%%, worst %s by %+.3f%%",
+            *(label, number, len(found), 100 * mean_change(list(changes.values())), worst),
+            100 * changes.get(worst, 0.0),
+        )
+    return measured
 
 
 def link(
     run: Training,
-    network: Network,
-    candidates: Sequence[npt.NDArray[Any]],
+    policies: Sequence[tuple[Network, npt.NDArray[Any]]],
     names: Sequence[str],
     label: str,
 ) -> list[LinkedResults]:
     """Links programs with the compiler's own policy and with others; as `link_programs`."""
     with tempfile.TemporaryDirectory(prefix="policies-") as folder:
         models = []
-        for number, weights in enumerate(candidates):
+        for number, (network, weights) in enumerate(policies):
             models.append(Path(folder) / str(number))
             models[-1].mkdir()
             write_model(models[-1], network, weights)

@@ -24,6 +24,14 @@ def mean_change(changes: Sequence[float]) -> float:
     return math.exp(math.fsum(math.log1p(one) for one in changes) / len(changes)) - 1.0
 
 
+def limited_change(changes: Sequence[float], largest_growth: float | None) -> float:
+    """The geometric mean, or the largest change if it is above the limit, if there is one."""
+    worst = max(changes, default=0.0)
+    if largest_growth is not None and worst > largest_growth:
+        return worst
+    return mean_change(changes)
+
+
 @dataclass(frozen=True)
 class LinkJob:
     """The modules of one program, to compile and link.

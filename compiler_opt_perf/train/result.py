@@ -128,7 +128,7 @@ def final_test(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasure
     if run.compiler.copies:
         assert run.config.programs is not None
         weights, names = to_grid(checkpoint.best), run.config.programs.test
-        ((found, failed),) = link(run, run.network(checkpoint), [weights], names, "test")
+        ((found, failed),) = link(run, [(run.network(checkpoint), weights)], names, "test")
         change = mean_change([one.change for one in found])
         programs = {one.name: (one.linked, one.objects) for one in found}
     else:
@@ -162,7 +162,7 @@ def _grid_loss(
     trained, published = checkpoint.best, to_grid(checkpoint.best)
     label, network = f"{run.problem.name}: validation, weights as trained", run.network(checkpoint)
     modules, config = run.split.validation, run.config
-    (as_trained,) = validated(run, measurer, network, [trained], label, on_grid=False)
+    as_trained = validated(run, measurer, network, trained, label, on_grid=False)
     seed = derive_seed(config.seed, "rows")
     inputs, _ = default_decisions(run.compiler, modules, config.rows, seed)
     differing = network.decide(trained, inputs) != network.decide(published, inputs)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+from pathlib import Path
+
+import pytest
+
+from benchmarks import size_search
+from benchmarks.inline_flips import Flip, Site
+from benchmarks.size_search import COLUMNS, Found, chosen_modules, linked_bytes, study, tables
+from compiler_opt_perf.toolchain.installation import Toolchain
+
+_MAP = """\
+             VMA              LMA     Size Align Out     In      Symbol
+            13a0             13a0      12c    16 .text
+            13a0             13a0       1c     4         /a/one.o:(.text.unlikely.first)
+            13a0             13a0       1c     1                 first
+            13c0             13c0       10     4         /a/two.o:(.text.second)
+            13e0             13e0        8     4         /a/one.o:(.rodata.x)
+            13f0             13f0        5     1         /a/one.o:(.text.third)
+"""
+
+
+def test_bytes_of_modules_are_read_from_the_map_of_the_link() -> None:
+    assert linked_bytes(_MAP, {"/a/one.o"}) == 0x1C + 5
+    assert linked_bytes(_MAP, {"/a/one.o", "/a/two.o"}) == 0x1C + 5 + 0x10
+
+
+def test_modules_with_few_decisions_are_drawn_once_for_all() -> None:
+    counts = [0, 9, 10, 400, 401, *range(20, 40)]
+    chosen = chosen_modules("lua", counts)
+    assert len(chosen) == 3 and all(10 <= counts[one] <= 400 for one in chosen)
+    assert chosen_modules("lua", counts) == chosen != chosen_modules("zlib", counts)
+    assert chosen_modules("lua", [3, 500, 15]) == [2]
+
+
+def test_changes_are_those_of_the_searched_modules() -> None:
+    flips = [Flip(Site(0, str(number)), 1, change) for number, change in enumerate((-30, -20, 7))]
+    without = Found(3, 1000, 5000, flips, flips[:2], 4960, 4990)
+    outlined = Found(3, 900, 4000, flips, flips[:1], 3970, 4009, carried=4005)
+    own = dict(zip(COLUMNS, (without, outlined, without, outlined), strict=True))
+    programs, kept = tables({"lua": own, "zlib": own})
+    (row, _) = programs.rows
+    assert row[:4] == ["lua", "C", 3, 1000]
+    assert row[4:8] == [-4, -1, pytest.approx(-3.3333), 1]
+    rows = {str(row[0]): row[1:] for row in kept.rows}
+    assert list(rows) == [f"C, {title}" for title in COLUMNS]
+    assert rows["C, -Oz"][:7] == [6, 4, 2000, 100, 80, 20, None]
+    # What saved without the outliner costs with it.
+    assert rows["C, with outliner"][4:7] == [60, -18, -10]
+
+
+@pytest.mark.compiler
+@pytest.mark.long(60)
+def test_decisions_are_judged_by_linked_text_in_all_kinds_of_builds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, toolchain: Toolchain
+) -> None:
+    monkeypatch.setattr(size_search, "MOST", 20)
+    programs, kept = study(["lmdb"], tmp_path, toolchain)
+    (row,) = programs.rows
+    name, language, decisions, text, *changes = row
+    assert (name, language) == ("lmdb", "C") and decisions == 14
+    assert isinstance(text, int) and 1000 < text < 20_000
+    # A search never makes a program larger; the policy leaves C alone.
+    for searched, policy in zip(changes[::2], changes[1::2], strict=True):
+        assert isinstance(searched, float) and searched <= 0
+        assert policy == 0
+    assert [row[0] for row in kept.rows] == [f"C, {title}" for title in COLUMNS]
+    assert study(["lmdb"], tmp_path, toolchain)[0].rows == programs.rows
