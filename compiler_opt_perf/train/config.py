@@ -40,6 +40,7 @@ _PRESETS = Path(__file__).parent / "presets"
 DEFAULT_PRESET = "evolution-strategies"
 
 _Width = Annotated[int, Meta(ge=1, le=MAX_LAYER_INPUTS)]
+_Growth = Annotated[float, Meta(ge=0, le=1)]
 _Share = Annotated[float, Meta(ge=0, le=0.9)]
 _Names = Annotated[tuple[str, ...], Meta(min_length=1)]
 
@@ -180,10 +181,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ),
     ] = False
     largest_growth: Annotated[
-        float | None,
+        _Growth | None,
         Meta(
-            ge=0,
-            le=1,
             description="with copies: validation programs are linked, and a policy by which one "
             "grows by a larger share counts as much as that one",
         ),

@@ -135,8 +135,12 @@ _SHIPPED = REPO_ROOT / "models" / "inline-size" / "recipe.toml"
     [
         ('"bzip2", "tcc"', '"bzip2", "lua"', "$.programs.test: lua is named twice"),
         ('"bzip2", "tcc"', '"bzip2", "bzip2"', "$.programs.validation: bzip2 is named twice"),
-        ("[2.25]", "[2.25, 0.501]", "$.stages[0].margins[1]: expected `float` that"),
-        ("[2.25]", "[]", "$.stages[0].inlined_margin: 0.25: expected margins, too"),
+        ("[1.5, 2.0,", "[1.5, 0.501,", "$.stages[0].margins[1]: expected `float` that"),
+        (
+            "[1.5, 2.0, 2.25, 2.5, 3.0]",
+            "[]",
+            "$.stages[0].inlined_margin: 0.25: expected margins, too",
+        ),
         ("least_share = 0.1", "least_share = 2", "$.stages[0].trees.least_share: expected"),
         ("least_share = 0.1", "share = 0.1", "$.stages[0].trees: object contains unknown field"),
     ],
@@ -160,3 +164,5 @@ def test_copies_are_counted_for_programs_and_their_size_only() -> None:
             require_stages(config, PROBLEMS[problem], with_pmu, None)
     with pytest.raises(ConfigError, match=r"\$\.copies: true: expected \[programs\]"):
         read_config("labels").changed({"copies": True})
+    with pytest.raises(ConfigError, match=r"\$\.largest_growth: 0.01: expected copies = true"):
+        read_config("labels").changed({"largest_growth": 0.01})

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+import dataclasses
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -14,12 +16,14 @@ from compiler_opt_perf.policy.encoding import Normalisation
 from compiler_opt_perf.policy.network import WEIGHT_LIMIT, Network
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_network
+from compiler_opt_perf.train import driver
 from compiler_opt_perf.train.algorithms.evolution_strategies import EvolutionStrategies
 from compiler_opt_perf.train.checkpoint import Checkpoint
 from compiler_opt_perf.train.compilation import Default
-from compiler_opt_perf.train.config import Config, read_config
+from compiler_opt_perf.train.config import Config, Programs, read_config
 from compiler_opt_perf.train.driver import Clock, Training, search
 from compiler_opt_perf.train.folder import TrainingFolder
+from compiler_opt_perf.train.linked import LinkedResults, ProgramResult
 from compiler_opt_perf.train.measure import CandidateMeasurer, MeasuredModule, Measurement
 from compiler_opt_perf.train.rewards import Costs
 from compiler_opt_perf.train.split import Split
@@ -67,13 +71,54 @@ class _Larger:
 
 
 def test_the_mean_stays_within_the_range_of_weights(tmp_path: Path) -> None:
+    checkpoint = _searched(Config((_STAGE,), hidden=(1,), margin=0.25), tmp_path)
+    assert checkpoint.generation == checkpoint.iteration == 20
+    # It would have gone further.
+    weights = checkpoint.state["weights"]
+    assert weights[0] == WEIGHT_LIMIT
+    assert np.abs(weights).max() <= WEIGHT_LIMIT
+
+
+def test_no_policy_is_chosen_by_which_a_program_grows_by_more_than_it_may(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def linked(
+        run: Training, policies: Sequence[tuple[Network, Any]], names: Sequence[str], label: str
+    ) -> list[LinkedResults]:
+        """The larger the first weight, the smaller are programs in the mean; but one grows."""
+        del run, label
+        found: list[LinkedResults] = []
+        for _, weights in policies:
+            sizes = (100_000 - round(4000 * weights[0]), 100_000 + round(1000 * weights[0]))
+            results = [
+                ProgramResult(name, (100_000, size), (1, 1))
+                for name, size in zip(names, sizes, strict=True)
+            ]
+            found.append((tuple(results), ()))
+        return found
+
+    monkeypatch.setattr(driver, "link", linked)
+    programs = Programs(("training",), ("a", "b"), ("test",))
+    config = Config((_STAGE,), hidden=(1,), margin=0.25, programs=programs, copies=True)
+    free = _searched(msgspec.structs.replace(config, folding=True), tmp_path)
+    assert free.best[0] == WEIGHT_LIMIT
+    limited = _searched(msgspec.structs.replace(config, largest_growth=0.0096), tmp_path)
+    assert 0.9 < limited.best[0] < 0.961
+    # All make it grow by 0.9% or more.
+    none = _searched(msgspec.structs.replace(config, largest_growth=0.001), tmp_path)
+    assert none.best[0] == np.float32(0.9) and none.record["best_generation"] == 0
+
+
+_STAGE = EvolutionStrategies(iterations=20, pairs=4, learning_rate=0.1, sigma=0.1)
+
+
+def _searched(config: Config, folder: Path) -> Checkpoint:
+    """A search that begins with 0.9 as the first weight."""
     modules = [
         MeasuredModule(Module(name, Path(name), ()), Default(Costs({}), 1, 0.0), Path())
         for name in ("p/a", "p/b", "p/c")
     ]
     split = Split(*((module,) for module in modules))
-    stage = EvolutionStrategies(iterations=20, pairs=4, learning_rate=0.1, sigma=0.1)
-    config = Config((stage,), hidden=(1,), margin=0.25)
     network = random_network(PROBLEMS["inline-size"], (1,))
     start = np.zeros(network.size, np.float32)
     start[0] = 0.9
@@ -82,20 +127,16 @@ def test_the_mean_stays_within_the_range_of_weights(tmp_path: Path) -> None:
         "stage": 0,
         "iteration": 0,
         "curve": [{"generation": 0, "elapsed_s": 0.0, "stage": 0, "compilations": 0}],
-        "best_change": -0.9,
+        "best_change": -0.9 if config.programs is None else 0.0,
         "best_generation": 0,
         "margin": 0.25,
         "asked": None,
     }
-    run = make_run(config, tmp_path, split)
+    linked = {} if config.programs is None else dict.fromkeys(config.programs.validation, ())
+    run = dataclasses.replace(make_run(config, folder, split), linked=linked)
     state = {"weights": start.astype(np.float64)}
     checkpoint = Checkpoint(state, start, network.normalisation, record)
-    checkpoint = search(run, checkpoint, cast(CandidateMeasurer, _Larger()))
-    assert checkpoint.generation == checkpoint.iteration == 20
-    # It would have gone further.
-    weights = checkpoint.state["weights"]
-    assert weights[0] == WEIGHT_LIMIT
-    assert np.abs(weights).max() <= WEIGHT_LIMIT
+    return search(run, checkpoint, cast(CandidateMeasurer, _Larger()))
 
 
 @pytest.mark.parametrize(
