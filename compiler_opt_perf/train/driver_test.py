@@ -109,7 +109,7 @@ def test_no_policy_is_chosen_by_which_a_program_grows_by_more_than_it_may(
     assert none.best[0] == np.float32(0.9) and none.record["best_generation"] == 0
 
 
-_STAGE = EvolutionStrategies(iterations=20, pairs=4, learning_rate=0.1, sigma=0.1)
+_STAGE = EvolutionStrategies(iterations=20, pairs=4, learning_rate=0.02, sigma=0.1)
 
 
 def _searched(config: Config, folder: Path) -> Checkpoint:
