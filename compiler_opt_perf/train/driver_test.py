@@ -101,7 +101,7 @@ def test_no_policy_is_chosen_by_which_a_program_grows_by_more_than_it_may(
     programs = Programs(("training",), ("a", "b"), ("test",))
     config = Config((_STAGE,), hidden=(1,), margin=0.25, programs=programs, copies=True)
     free = _searched(msgspec.structs.replace(config, folding=True), tmp_path)
-    assert free.best[0] == WEIGHT_LIMIT
+    assert free.best[0] > 1
     limited = _searched(msgspec.structs.replace(config, largest_growth=0.0096), tmp_path)
     assert 0.9 < limited.best[0] < 0.961
     # All make it grow by 0.9% or more.
