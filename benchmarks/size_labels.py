@@ -33,7 +33,6 @@ _SETTINGS = {
     "max_decisions": 300,
     "labels.sites": 15,
     "labels.steps": 1,
-    "labels.gradients": '"numpy"',
 }
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -136,10 +136,7 @@ def compare_linked(
 def _purposes(description: Mapping[str, Any]) -> dict[str, str]:
     """The purposes of programs in the policy's training, by name, if they are known."""
     try:
-        training = description["training"]
-        # Of models/inline-size, the recipe has another form.
-        settings = training.get("config") or training["recipe"]
-        split = msgspec.convert(settings["programs"], Programs)
+        split = msgspec.convert(description["training"]["config"]["programs"], Programs)
     except (AttributeError, KeyError, TypeError, msgspec.ValidationError):
         return {}
     return {name: purpose for purpose, names in split.by_purpose.items() for name in names}

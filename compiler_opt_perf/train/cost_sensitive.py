@@ -22,7 +22,7 @@ from msgspec import Meta
 from compiler_opt_perf.policy.encoding import FloatArray
 from compiler_opt_perf.policy.network import DecisionKind, Network
 from compiler_opt_perf.run.seeds import derive_seed
-from compiler_opt_perf.train.gradient_descent import Library, descend
+from compiler_opt_perf.train.gradient_descent import descend
 
 if TYPE_CHECKING:
     import lightgbm
@@ -203,7 +203,6 @@ def distil(
     batch_size: int,
     learning_rate: float,
     seed: int,
-    library: Library = "numpy",
 ) -> FloatArray:
     """Fits a network to what the trees say (train.gradient_descent).
 
@@ -224,5 +223,4 @@ def distil(
         batch_size=batch_size,
         learning_rate=learning_rate,
         seed=seed,
-        library=library,
     )

@@ -6,9 +6,8 @@ its grid by additions, which gradients pass unchanged (straight-through estimato
 2013): what was trained is what is used.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,16 +19,9 @@ from compiler_opt_perf.policy.network import (
     Network,
     to_grid,
 )
-from compiler_opt_perf.policy.tensorflow_ops import tensorflow_ops
-from compiler_opt_perf.run.tensorflow_environment import import_tensorflow
 from compiler_opt_perf.train.adam import Adam
 
 Floats = npt.NDArray[np.floating[Any]]
-#: What computes gradients. The policy in models/inline-size was trained by TensorFlow, whose last
-#: digits differ.
-Library = Literal["numpy", "tensorflow"]
-# `gradient` of one network: its arguments without the first.
-_Gradient = Callable[..., Floats]
 
 
 def descend(
@@ -43,7 +35,6 @@ def descend(
     seed: int,
     row_weights: FloatArray | None = None,
     start: npt.NDArray[Any] | None = None,
-    library: Library = "numpy",
 ) -> FloatArray:
     """Fits the weights.
 
@@ -71,15 +62,13 @@ def descend(
     labels = targets.astype(np.float32)
     counts = np.ones(rows, np.float32) if row_weights is None else row_weights
 
-    by_tensorflow = library == "tensorflow"
-    compute = _tensorflow_gradient(network) if by_tensorflow else partial(gradient, network)
     weights = (network.initial_weights(seed) if start is None else start).astype(np.float64)
     adam = Adam.start(network.size)
     for number in range(steps):
         batch = random.integers(0, rows, batch_size)
-        arrays = (array[batch] for array in (encoded, margin, closed, labels, counts))
-        found = compute(to_grid(weights), *arrays)
-        adam, direction = adam.step(found.astype(np.float64))
+        own = to_grid(weights)
+        arrays = encoded[batch], margin[batch], closed[batch], labels[batch], counts[batch]
+        adam, direction = adam.step(gradient(network, own, *arrays))
         rate = learning_rate * (0.1 + 0.45 * (1 + np.cos(np.pi * number / steps)))
         weights = np.clip(weights - rate * direction, -WEIGHT_LIMIT, WEIGHT_LIMIT)
     return weights.astype(np.float32)
@@ -93,8 +82,10 @@ def gradient(
     closed: npt.NDArray[np.bool_],
     targets: FloatArray,
     row_weights: FloatArray,
-) -> Floats:
+) -> npt.NDArray[np.float64]:
     """The gradient of the mean cross-entropy, by backpropagation.
+
+    In double precision: the sums of other processors differ in digits that no weight depends on.
 
     Args:
       weights: float32 [network.size], on the grid.
@@ -105,11 +96,12 @@ def gradient(
       row_weights: [rows].
 
     Returns:
-      [network.size].
+      float64 [network.size].
     """
-    layers = network.layers(weights)
+    layers = network.layers(weights.astype(np.float64))
     # [rows * columns, width], by layer. The sums are exact, so these are the compiler's values.
-    activations = [np.transpose(encoded, (0, 2, 1)).reshape(-1, encoded.shape[1])]
+    columns = np.transpose(encoded, (0, 2, 1)).astype(np.float64)
+    activations = [columns.reshape(-1, encoded.shape[1])]
     for matrix, bias in layers[:-1]:
         rounded = np.rint((activations[-1] @ matrix + bias) / GRID) * GRID
         activations.append(np.clip(rounded, 0, ACTIVATION_LIMIT))
@@ -128,23 +120,3 @@ def gradient(
         inside = (activation > 0) & (activation < ACTIVATION_LIMIT)
         slope = (slope @ matrix.T) * inside
     return np.concatenate(parts[::-1])
-
-
-def _tensorflow_gradient(network: Network) -> _Gradient:
-    """`gradient` of a network by TensorFlow, for any weights and rows."""
-    tf = import_tensorflow()
-    # The same seed gives the same weights, whatever the number of threads.
-    tf.config.experimental.enable_op_determinism()
-    ops = tensorflow_ops()
-
-    @tf.function  # type: ignore[untyped-decorator]
-    def compute(vector: Any, x: Any, offset: Any, closed_columns: Any, y: Any, w: Any) -> Any:
-        with tf.GradientTape() as tape:
-            tape.watch(vector)
-            scores = network.scores(network.layers(vector, ops), x, ops) + offset
-            scores = tf.where(closed_columns, MASKED_SCORE, scores)
-            losses = tf.nn.softmax_cross_entropy_with_logits(labels=y, logits=scores)
-            loss = tf.reduce_mean(losses * w)
-        return tape.gradient(loss, vector)
-
-    return lambda *arguments: compute(*arguments).numpy()

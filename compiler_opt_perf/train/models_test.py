@@ -69,22 +69,7 @@ def test_the_policy_is_by_its_recipe() -> None:
     (stage,), programs = config.stages, config.programs
     assert isinstance(stage, LabelSettings) and programs is not None
     assert set(programs.all) <= PROGRAMS.keys()
-    settings = config.as_json()
-    own = settings["stages"][0]
-    # The policy was published when recipes had another form.
-    assert policy.description["training"]["recipe"] == {
-        "seed": settings["seed"],
-        "programs": settings["programs"],
-        "labels": {"rounds": own["iterations"], "sites": own["sites"]},
-        "trees": own["trees"],
-        "network": {
-            "hidden": settings["hidden"],
-            "default_lead": settings["margin"],
-            "leads": own["margins"],
-            "inlined_margin": own["inlined_margin"],
-            **{name: own[name] for name in ("steps", "batch_size", "learning_rate")},
-        },
-    }
+    assert policy.description["training"]["config"] == config.fixed()
     assert (stage.modules, stage.mask, config.copies) == (0, True, True)
     assert policy.network.problem == PROBLEMS["inline-size"]
     results = policy.description["results"]

@@ -38,7 +38,6 @@ from compiler_opt_perf.train.algorithm import (
     Steps,
 )
 from compiler_opt_perf.train.cost_sensitive import KINDS, Trees, TreeSettings, distil
-from compiler_opt_perf.train.gradient_descent import Library
 from compiler_opt_perf.train.label_files import (
     Labels,
     labelled_rows,
@@ -85,10 +84,6 @@ class LabelSettings(StageSettings, frozen=True, kw_only=True, tag="labels"):
     steps: Annotated[Steps, Meta(description="gradient steps of the network")] = 2000
     batch_size: Annotated[Count, Meta(description="decisions in a gradient step")] = 512
     learning_rate: Annotated[Rate, Meta(description="Adam's, decaying to a tenth")] = 0.01
-    gradients: Annotated[
-        Library,
-        Meta(description="the library that computes them; tensorflow made models/inline-size"),
-    ] = "numpy"
 
     def __post_init__(self) -> None:
         if self.inlined_margin is not None and not self.margins:
@@ -168,7 +163,6 @@ class LabelStage(Algorithm[LabelSettings]):
             batch_size=settings.batch_size,
             learning_rate=settings.learning_rate,
             seed=self._seed("network", number),
-            library=settings.gradients,
         )
         following = student_state(network, weights, sorted(trees.kept))
         facts = {"labels": len(advantage), "labels_that_pay": int((advantage > 0).sum())}
