@@ -4,7 +4,7 @@
 import abc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -30,7 +30,13 @@ Rate = Annotated[float, Meta(ge=0, le=10)]
 class StageSettings(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True, tag_field="algorithm"
 ):
-    """The settings that all stages of a recipe have."""
+    """The settings that all stages of a recipe have.
+
+    Attributes:
+      packages: besides numpy, those that the weights depend on.
+    """
+
+    packages: ClassVar[tuple[str, ...]] = ()
 
     iterations: Annotated[
         int, Meta(ge=0, le=10**6, description="of the stage; the policy is validated after each")

@@ -69,7 +69,10 @@ def test_the_policy_is_by_its_recipe() -> None:
     (stage,), programs = config.stages, config.programs
     assert isinstance(stage, LabelSettings) and programs is not None
     assert set(programs.all) <= PROGRAMS.keys()
-    assert policy.description["training"]["config"] == config.fixed()
+    training = policy.description["training"]
+    assert training["config"] == config.fixed()
+    # What else is installed changes nothing.
+    assert list(training["versions"]) == ["numpy", "lightgbm"]
     assert (stage.modules, stage.mask, config.copies) == (0, True, True)
     assert policy.network.problem == PROBLEMS["inline-size"]
     results = policy.description["results"]

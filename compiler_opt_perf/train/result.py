@@ -23,13 +23,13 @@ from compiler_opt_perf.run.curve import curve_text, write_curve
 from compiler_opt_perf.run.files import write_json
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.train.checkpoint import Checkpoint
+from compiler_opt_perf.train.config import Config
 from compiler_opt_perf.train.driver import Training, link, validated
 from compiler_opt_perf.train.env import default_decisions
 from compiler_opt_perf.train.linked import ProgramResult, mean_change
 from compiler_opt_perf.train.measure import CandidateMeasurer
 
 #: What stages use besides.
-PACKAGES = ("cmaes", "lightgbm")
 # Trees learn from some thousand labels (`train.cost_sensitive`).
 _ENOUGH_LABELS = 2000
 WORSE = "worse than the default: do not ship"
@@ -284,7 +284,7 @@ def _description(run: Training, checkpoint: Checkpoint) -> dict[str, Any]:
             "modules": {purpose: len(names) for purpose, names in run.split.names.items()},
             "config": run.config.fixed(),
             "ablation": run.compiler.profiles.ablation,
-            "versions": versions(*PACKAGES),
+            "versions": versions(run.config),
         },
     }
 
@@ -300,10 +300,13 @@ def _programs(result: TrainingResult) -> dict[str, Any]:
     return {"programs": programs}
 
 
-def versions(*packages: str) -> dict[str, str]:
-    """Versions of the packages that weights depend on: numpy, the ones given, and TensorFlow if
-    it is installed."""
-    found = {name: version(name) for name in ("numpy", *packages)}
-    with contextlib.suppress(PackageNotFoundError):
-        found["tensorflow-cpu"] = version("tensorflow-cpu")
+def versions(config: Config) -> dict[str, str]:
+    """Versions of the packages that weights depend on: numpy, and those of the stages."""
+    found = {}
+    for name in dict.fromkeys(
+        ["numpy", *(one for stage in config.stages for one in stage.packages)]
+    ):
+        # Without one of an extra, its stage says what to install.
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
     return found

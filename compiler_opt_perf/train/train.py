@@ -289,5 +289,5 @@ def _inputs(compiler: Compiler, corpus: Corpus, config: Config) -> dict[str, Any
         "evaluator": compiler.evaluator_inputs,
         "corpus": {module.name: module.fingerprint() for module in corpus.modules},
         "config": config.fixed(),
-        "versions": result.versions(*result.PACKAGES),
+        "versions": result.versions(config),
     }

@@ -31,6 +31,8 @@ _LEAST_POPULATION = 4
 class CmaEs(StageSettings, frozen=True, kw_only=True, tag="cma-es"):
     """Adapts a normal distribution of a few weights."""
 
+    packages = ("cmaes",)
+
     parameters: Annotated[
         Literal["biases", "last-layer", "all"], Meta(description="which weights it changes")
     ] = "last-layer"

@@ -55,6 +55,8 @@ _COMPILATIONS = 3
 class LabelSettings(StageSettings, frozen=True, kw_only=True, tag="labels"):
     """Learns counterfactual labels of single decisions, weighed by cost."""
 
+    packages = ("lightgbm",)
+
     modules: Annotated[
         int, Meta(ge=0, le=10**9, description="that are labelled in an iteration; 0: all")
     ] = 8

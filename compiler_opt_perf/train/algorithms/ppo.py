@@ -35,6 +35,8 @@ _VALUE_WIDTH = 16
 class Ppo(StageSettings, frozen=True, kw_only=True, tag="ppo"):
     """Steps along the policy gradient of sampled decisions."""
 
+    packages = ("tensorflow-cpu",)
+
     modules: Annotated[Count, Meta(description="that are compiled in an iteration")] = 8
     rollouts: Annotated[
         int, Meta(ge=1, le=1000, description="compilations of each with sampled decisions")
