@@ -293,6 +293,14 @@ _benchmark(
     [TOOLCHAIN],
 )
 _benchmark(
+    "size-search",
+    "Single decisions for size in each kind of build, taken the other way. An hour.",
+    "How much could inlining save in each kind of build?",
+    results.Plot("kept", ["search", "policy"]),
+    [TOOLCHAIN],
+    folder="bench-size-columns",
+)
+_benchmark(
     "hot-outlining",
     "Builds that leave alone what runs often: text, instructions and time. An hour, times idle.",
     "What does outlining cost at run time, and what is saved if hot blocks are left alone?",
@@ -301,14 +309,6 @@ _benchmark(
 )
 # These share the labels of single decisions, of all programs that train.
 _OF_LABELS: Any = {"some": None, "folder": "bench-size-labels"}
-_benchmark(
-    "size-embeddings",
-    "What trees learn of IR2Vec embeddings beside the features, on unseen programs. An hour.",
-    "Do embeddings of caller and callee tell more than the features do?",
-    results.Plot("curve", ["25% of the labels", "50% of the labels", "100% of the labels"]),
-    [TOOLCHAIN],
-    **_OF_LABELS,
-)
 _benchmark(
     "size-settings",
     "What is lost by one policy for size for builds that fold or outline and others. An hour.",

@@ -14,10 +14,8 @@ import numpy.typing as npt
 
 from benchmarks.common import BenchmarkError
 from benchmarks.size_builds import MODEL
-from compiler_opt_perf.corpus.corpus import DESCRIPTION, Corpus, Module
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.files import write_text
-from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.cost_sensitive import Inputs, Trees, TreeSettings
@@ -69,12 +67,6 @@ def training_labels(
     return [one for one in map(read_labels, files) if one.keys]
 
 
-def training_modules(folder: Path) -> dict[str, Module]:
-    """The modules of the training's corpora, by name."""
-    corpora = (folder / "training" / "corpora").rglob(DESCRIPTION)
-    return {one.name: one for path in corpora for one in Corpus.load(path.parent).modules}
-
-
 def programs_of(labels: list[Labels]) -> list[str]:
     """The names of the programs, in the order of `groups_of`."""
     return sorted({one.module.split("/")[0] for one in labels})
@@ -101,10 +93,9 @@ def saved_unseen(
     inputs: Inputs,
     advantage: Floats,
     groups: Integers,
-    share: float = 1.0,
     seeds: tuple[int, ...] = SEEDS,
 ) -> Floats:
-    """Bytes that a learner saves in each program by a share of the other programs' labels.
+    """Bytes that a learner saves in each program by the other programs' labels.
 
     Args:
       fit: the learner, by inputs, advantages and a seed.
@@ -113,7 +104,7 @@ def saved_unseen(
       [seeds, programs].
     """
     found = np.zeros((len(seeds), groups.max() + 1))
-    for row, group, chooser in unseen_choosers(fit, inputs, advantage, groups, share, seeds):
+    for row, group, chooser in unseen_choosers(fit, inputs, advantage, groups, seeds):
         found[row, group] = saved_in(chooser, groups == group, inputs, advantage)
     return found
 
@@ -123,7 +114,6 @@ def unseen_choosers(
     inputs: Inputs,
     advantage: Floats,
     groups: Integers,
-    share: float = 1.0,
     seeds: tuple[int, ...] = SEEDS,
 ) -> Iterator[tuple[int, int, Chooser]]:
     """What a learner chooses that has seen all programs but one; as of `saved_unseen`.
@@ -132,9 +122,8 @@ def unseen_choosers(
       The number of the seed, that of the program, and the learner's choice.
     """
     for row, seed in enumerate(seeds):
-        drawn = np.random.default_rng(derive_seed(seed, "labels")).random(len(groups)) < share
         for group in range(groups.max() + 1):
-            read = drawn & (groups != group)
+            read = groups != group
             yield row, group, fit(rows_of(inputs, read), advantage[read], seed)
 
 
