@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -261,16 +261,21 @@ def linked_bytes(text: str, objects: set[str]) -> int:
     )
 
 
-def study(programs: Sequence[str], folder: Path, toolchain: Toolchain) -> list[Table]:
+def study(
+    programs: Sequence[str], folder: Path, toolchain: Toolchain, largest: int = MOST
+) -> list[Table]:
     """Searches each program in all kinds of builds; what is done is not done again.
 
     A program that does not build is logged and left out.
+
+    Args:
+      largest: decisions of a module that is searched, at most.
     """
     builds = {name: Builds(name, folder / name, toolchain) for name in programs}
     built = in_turn(_build, builds, "building programs")
     with Pool() as pool:
         tasks = {name: builds[name] for name in built}
-        found = side_by_side(pool, _searched, tasks, "searching programs")
+        found = side_by_side(pool, partial(_searched, largest=largest), tasks, "searching programs")
     return tables({name: own for name, own in found.items() if own}) if found else []
 
 
@@ -280,7 +285,7 @@ def _build(builds: Builds) -> None:
         builds.size_of(way)
 
 
-def _searched(builds: Builds) -> dict[str, Found]:
+def _searched(builds: Builds, *, largest: int) -> dict[str, Found]:
     """A program by column; nothing if it has no module of few decisions."""
     name = builds.name
     columns = {
@@ -296,7 +301,7 @@ def _searched(builds: Builds) -> dict[str, Found]:
         list[int],
         lambda: [len(plain.decisions(one)) for one in range(len(plain.objects))],
     )
-    modules = chosen_modules(name, counted)
+    modules = chosen_modules(name, counted, largest)
     logging.info("%s: %d modules", name, len(modules))
     found: dict[str, Found] = {}
     taken: Sequence[Flip] = ()
@@ -308,9 +313,9 @@ def _searched(builds: Builds) -> dict[str, Found]:
     return found
 
 
-def chosen_modules(name: str, decisions: Sequence[int]) -> list[int]:
+def chosen_modules(name: str, decisions: Sequence[int], largest: int = MOST) -> list[int]:
     """The modules of a program that are searched, by their numbers of decisions."""
-    few = [number for number, count in enumerate(decisions) if LEAST <= count <= MOST]
+    few = [number for number, count in enumerate(decisions) if LEAST <= count <= largest]
     random = np.random.default_rng(derive_seed(SEED, name))
     return sorted(int(one) for one in random.permutation(few)[:MODULES])
 

@@ -3,7 +3,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import size_search
 from benchmarks.inline_flips import Flip, Site
 from benchmarks.size_search import COLUMNS, Found, chosen_modules, linked_bytes, study, tables
 from compiler_opt_perf.toolchain.installation import Toolchain
@@ -51,17 +50,17 @@ def test_changes_are_those_of_the_searched_modules() -> None:
 @pytest.mark.compiler
 @pytest.mark.long(60)
 def test_decisions_are_judged_by_linked_text_in_all_kinds_of_builds(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, toolchain: Toolchain
+    tmp_path: Path, toolchain: Toolchain
 ) -> None:
-    monkeypatch.setattr(size_search, "MOST", 20)
-    programs, kept = study(["lmdb"], tmp_path, toolchain)
+    programs, kept = study(["lmdb"], tmp_path, toolchain, largest=20)
     (row,) = programs.rows
     name, language, decisions, text, *changes = row
     assert (name, language) == ("lmdb", "C") and decisions == 14
     assert isinstance(text, int) and 1000 < text < 20_000
-    # A search never makes a program larger; the policy leaves C alone.
+    # A search never makes a program larger. The policy leaves C alone, but these tools have one for
+    # registers inside, too, which is for speed.
     for searched, policy in zip(changes[::2], changes[1::2], strict=True):
         assert isinstance(searched, float) and searched <= 0
-        assert policy == 0
+        assert isinstance(policy, float) and policy > 0
     assert [row[0] for row in kept.rows] == [f"C, {title}" for title in COLUMNS]
-    assert study(["lmdb"], tmp_path, toolchain)[0].rows == programs.rows
+    assert study(["lmdb"], tmp_path, toolchain, largest=20)[0].rows == programs.rows
