@@ -24,7 +24,7 @@ demo: bootstrap ## what the project gives real programs, by time and by size, an
 	@exec 9>build/.demo.lock; flock -n 9 || { echo 'another demo is running: waiting'; flock 9; }; \
 	  $(MAKE) --no-print-directory -f tools/demo.mk
 
-train-inline: build ## train the policy in models/inline-size again, as its recipe says; 22 minutes to hours on two cores, resumable
+train-inline: build ## train the policy in models/inline-size again, as its recipe says; 50 minutes to hours on two cores, resumable
 	@$(COP) train policy --problem=inline-size --recipe=models/inline-size/recipe.toml --output=build/train-inline
 
 check: ## bootstrap, overlay build, lint, types, unit tests, lit tests by Bazel, pytest, upstream's lit tests

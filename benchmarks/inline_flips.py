@@ -165,6 +165,17 @@ def deciding(
     return for_clang(options)
 
 
+def index_only(folder: Path) -> list[str]:
+    """Words of a link that writes indices only: one beside each module, their names to `names`."""
+    return [f"-Wl,--thinlto-index-only={folder / 'names'}", "-o", str(folder / "none")]
+
+
+def indexed(module: str) -> list[str]:
+    """Words for clang: a module of a thin link is compiled to an object by its index."""
+    words = ["-fno-lto", "-w", "-ffunction-sections", "-c", "-x", "ir", module]
+    return [*words, f"-fthinlto-index={module}.thinlto.bc"]
+
+
 def by_unit(flips: Sequence[Flip]) -> dict[int, dict[str, int]]:
     """Decisions by unit and key."""
     found: dict[int, dict[str, int]] = {}

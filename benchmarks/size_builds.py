@@ -42,6 +42,13 @@ MODEL = REPO_ROOT / "models" / "inline-size"
 UNFOLDED = ("-Wl,--icf=none",)
 #: All ways; PLAIN is the first.
 WAYS = (*SIZE, *SIZE_THINLTO)
+#: By kind of build, the way without a policy and the same with it.
+COLUMNS = {
+    "-Oz": SIZE[:2],
+    "with outliner": SIZE[2:],
+    "ThinLTO": SIZE_THINLTO[:2],
+    "ThinLTO with outliner": SIZE_THINLTO[2:],
+}
 _CONFIG = "way.cfg"
 #: What `purpose` calls programs that the training never saw.
 UNSEEN = ("test", "looked at once")

@@ -14,6 +14,7 @@ from absl import logging
 from benchmarks.changes import changes_table, counted_changes, percent_change
 from benchmarks.results import Cell, Table
 from benchmarks.size_builds import (
+    COLUMNS,
     UNFOLDED,
     WAYS,
     Builds,
@@ -33,13 +34,6 @@ from compiler_opt_perf.trial.ways import PLAIN, SIZE, SIZE_THINLTO, Way
 PROGRAMS = tuple(name for name in TABLE if not name.startswith("llvm-"))
 #: Programs of LLVM's CTMark; they are among the others, too.
 CTMARK = ("sqlite", "bullet", "7zip", "mafft")
-#: By column of the tables, the default and the build by the policy.
-COLUMNS = {
-    "-Oz": SIZE[:2],
-    "with outliner": SIZE[2:],
-    "ThinLTO": SIZE_THINLTO[:2],
-    "ThinLTO with outliner": SIZE_THINLTO[2:],
-}
 _KINDS = {"text": "linked text", "file": "stripped file"}
 
 _POLICY = SIZE[1]

@@ -25,12 +25,14 @@ from benchmarks.inline_flips import (
     Site,
     by_unit,
     deciding,
+    index_only,
+    indexed,
     site_name,
     together,
 )
 from benchmarks.programs.forty import in_turn, side_by_side
 from benchmarks.results import Cell, Table
-from benchmarks.size_builds import MODEL, Builds, language
+from benchmarks.size_builds import COLUMNS, MODEL, Builds, language
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.run.command import run_command
 from compiler_opt_perf.run.files import sha256, write_text
@@ -39,20 +41,13 @@ from compiler_opt_perf.run.pool import Pool
 from compiler_opt_perf.run.seeds import derive_seed
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.log import read_log
-from compiler_opt_perf.trial.ways import PLAIN, SIZE, SIZE_THINLTO, Way
+from compiler_opt_perf.trial.ways import PLAIN, Way
 
 #: No training saw them, and they have modules with few decisions.
 PROGRAMS = (
     *("cmark", "libyaml", "lmdb", "lua", "lz4", "zlib"),
     *("box2d", "double-conversion", "exiv2", "leveldb", "ninja", "re2", "taglib", "tinyxml"),
 )
-#: By kind of build, the way without a policy and the same with it.
-COLUMNS = {
-    "-Oz": SIZE[:2],
-    "with outliner": SIZE[2:],
-    "ThinLTO": SIZE_THINLTO[:2],
-    "ThinLTO with outliner": SIZE_THINLTO[2:],
-}
 SEED = 1
 #: Modules of a program, drawn by the seed from those with so many decisions at -Oz.
 MODULES, LEAST, MOST = 3, 10, 400
@@ -110,28 +105,31 @@ class Column:
 
     def _config(self, way: Way) -> Path:
         path = self.folder / f"{way.name}.cfg"
-        if not path.exists():
-            write_text(path, self.builds.configuration(way))
+        write_text(path, self.builds.configuration(way))
         return path
 
-    def _words(self, way: Way) -> list[list[str]]:
+    @cached_property
+    def _own_config(self) -> Path:
+        return self._config(self.way)
+
+    @cached_property
+    def _own_words(self) -> list[list[str]]:
+        return self._words(self._own_config)
+
+    def _words(self, config: Path) -> list[list[str]]:
         """By module, the words of its compilation to an object, without the output."""
-        config = self._config(way)
-        if not way.thinlto:
+        if not self.way.thinlto:
             return self.builds.compile_words(config)
         clang = str(self.builds.toolchain.clang)
-        words = [clang, f"--config={config}", "-Oz", "-fno-lto", "-w", "-ffunction-sections"]
-        words += ["-fdata-sections", "-c", "-x", "ir"]
-        return [[*words, str(one), f"-fthinlto-index={one}.thinlto.bc"] for one in self._bitcode]
+        words = [clang, f"--config={config}", "-Oz", "-fdata-sections"]
+        return [[*words, *indexed(str(one))] for one in self._bitcode]
 
     @cached_property
     def _bitcode(self) -> list[Path]:
         """By module, what the thin link takes; an index is beside each."""
         found = self.builds.objects(self.way)
-        words = self.builds.link_words(self._config(self.way), found)
-        names = self.folder / "names"
-        only = f"-Wl,--thinlto-index-only={names}"
-        run_command([*words, only, "-o", self.folder / "none"], timeout_s=TIMEOUT_S)
+        words = self.builds.link_words(self._own_config, found)
+        run_command([*words, *index_only(self.folder)], timeout_s=TIMEOUT_S)
         return found
 
     def compile(
@@ -141,7 +139,7 @@ class Column:
         log = target.with_suffix(".log")
         log.unlink(missing_ok=True)
         decisions = deciding(self.builds.toolchain, given or {}, log)
-        self._run([*self._words(self.way)[module], *decisions], target)
+        self._run([*self._own_words[module], *decisions], target)
         return log if log.exists() else None
 
     def _run(self, words: Sequence[str], target: Path) -> None:
@@ -153,14 +151,14 @@ class Column:
         if not self.way.thinlto:
             return self.builds.objects(self.way)
         found = [self.folder / f"{number}.o" for number in range(len(self._bitcode))]
-        for words, target in zip(self._words(self.way), found, strict=True):
+        for words, target in zip(self._own_words, found, strict=True):
             self._run(words, target)
         return found
 
     def link(self, changed: Mapping[int, Path], program: Path, *flags: str) -> int:
         """Links the objects, some of them changed. Returns bytes of text."""
         objects = [changed.get(number, one) for number, one in enumerate(self.objects)]
-        words = self.builds.link_words(self._config(self.way), objects, *flags)
+        words = self.builds.link_words(self._own_config, objects, *flags)
         run_command([*words, "-o", program], timeout_s=TIMEOUT_S)
         return text_bytes(program)
 
@@ -175,7 +173,7 @@ class Column:
 
     def by_policy(self, modules: Sequence[int]) -> int:
         """Bytes of text with the shipped policy in some modules."""
-        words = self._words(self.policy)
+        words = self._words(self._config(self.policy))
         with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
             changed = {module: Path(scratch) / f"{module}.o" for module in modules}
             for module, target in changed.items():

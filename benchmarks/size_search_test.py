@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.inline_flips import Flip, Site
-from benchmarks.size_search import COLUMNS, Found, chosen_modules, linked_bytes, study, tables
+from benchmarks.size_builds import COLUMNS
+from benchmarks.size_search import Found, chosen_modules, linked_bytes, study, tables
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 _MAP = """\

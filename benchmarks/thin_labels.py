@@ -24,7 +24,15 @@ from absl import logging
 
 from benchmarks.beside import beside
 from benchmarks.common import TIMEOUT_S, BenchmarkError
-from benchmarks.inline_flips import Site, deciding, labels_of, site_name, weighted
+from benchmarks.inline_flips import (
+    Site,
+    deciding,
+    index_only,
+    indexed,
+    labels_of,
+    site_name,
+    weighted,
+)
 from benchmarks.programs.forty import Program
 from compiler_opt_perf.cost.evaluator import EVALUATORS, RECORDED, Context, Replay
 from compiler_opt_perf.cost.recording import RECORD_FLAGS, Recorder, Workload
@@ -142,10 +150,8 @@ class ThinProgram:
     def modules(self) -> list[str]:
         """What the thin link takes, by the names that it has there; an index is beside each."""
         folder, words = self._link
-        names = self.folder / "modules"
-        only = [f"-Wl,--thinlto-index-only={names}", "-o", str(self.folder / "none")]
-        run_command([*words, *only], cwd=folder, timeout_s=TIMEOUT_S)
-        return names.read_text().splitlines()
+        run_command([*words, *index_only(self.folder)], cwd=folder, timeout_s=TIMEOUT_S)
+        return (self.folder / "names").read_text().splitlines()
 
     def compile(
         self,
@@ -163,9 +169,8 @@ class ThinProgram:
         way = self.thin.way
         run_command(
             [
-                *(self.toolchain.clang, f"--config={way.configuration}", "-O2", "-fno-lto", "-w"),
-                *("-ffunction-sections", *RECORD_FLAGS, "-c", "-x", "ir", source),
-                f"-fthinlto-index={source}.thinlto.bc",
+                *(self.toolchain.clang, f"--config={way.configuration}", "-O2", *RECORD_FLAGS),
+                *indexed(source),
                 *deciding(self.toolchain, given or {}, log, profile),
                 *("-o", target),
             ],

@@ -25,7 +25,7 @@ from compiler_opt_perf.policy.tflite import write_model
 from compiler_opt_perf.run.curve import write_curve
 from compiler_opt_perf.run.executor import Executor
 from compiler_opt_perf.run.progress import pace
-from compiler_opt_perf.train.algorithm import Algorithm, Proposal, Step, require_like
+from compiler_opt_perf.train.algorithm import Algorithm, Step, require_like
 from compiler_opt_perf.train.checkpoint import Checkpoint, CheckpointError
 from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.config import ALGORITHMS, Config
@@ -264,7 +264,8 @@ def search(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer) -
                 return _sound(run, checkpoint)
             start, before = time.monotonic(), measurer.compilations
             step = algorithm.iterate(checkpoint.state, checkpoint.iteration + 1)
-            measured = _validate(run, step.proposals, measurer)
+            policies = [(one.network, one.weights) for one in step.proposals]
+            measured = validated(run, measurer, policies)
             step = dataclasses.replace(step, state=algorithm.validated(step.state, measured))
             checkpoint = _next(run, checkpoint, measurer, step, measured)
             _report(run, checkpoint, measurer.compilations - before, time.monotonic() - start)
@@ -272,39 +273,28 @@ def search(run: Training, checkpoint: Checkpoint, measurer: CandidateMeasurer) -
     return checkpoint
 
 
-def _validate(
-    run: Training, proposals: tuple[Proposal, ...], measurer: CandidateMeasurer
-) -> list[Measurement]:
-    """Measures policies on the validation modules, or on the linked validation programs."""
-    if run.config.links_validation:
-        policies = [(one.network, to_grid(one.weights)) for one in proposals]
-        return _validated_linked(run, measurer, policies, f"{run.problem.name}: validation")
-    measured: list[Measurement] = []
-    # All policies of one network at once.
-    for _, group in itertools.groupby(proposals, key=lambda one: id(one.network)):
-        own = list(group)
-        weights = [one.weights for one in own]
-        measured += measurer.measure(own[0].network, weights, run.split.validation)
-    return measured
-
-
 def validated(
     run: Training,
     measurer: CandidateMeasurer,
-    network: Network,
-    weights: npt.NDArray[Any],
-    label: str,
+    policies: Sequence[tuple[Network, npt.NDArray[Any]]],
+    label: str | None = None,
     *,
     on_grid: bool = True,
-) -> Measurement:
-    """Measures one policy; args as of `CandidateMeasurer.measure`."""
+) -> list[Measurement]:
+    """Measures policies on the validation modules, or on the linked validation programs.
+
+    Args: as of `CandidateMeasurer.measure`, but each policy comes with its network.
+    """
     if run.config.links_validation:
-        own = to_grid(weights) if on_grid else weights
-        (found,) = _validated_linked(run, measurer, [(network, own)], label)
-    else:
-        modules = run.split.validation
-        (found,) = measurer.measure(network, [weights], modules, label, on_grid=on_grid)
-    return found
+        own = [(network, to_grid(one) if on_grid else one) for network, one in policies]
+        return _validated_linked(run, measurer, own, label or f"{run.problem.name}: validation")
+    measured: list[Measurement] = []
+    modules = run.split.validation
+    # All policies of one network at once.
+    for _, group in itertools.groupby(policies, key=lambda one: id(one[0])):
+        networks, weights = zip(*group, strict=True)
+        measured += measurer.measure(networks[0], weights, modules, label, on_grid=on_grid)
+    return measured
 
 
 def _validated_linked(
@@ -324,15 +314,16 @@ def _validated_linked(
     measurer.compilations += (1 + len(policies)) * sum(len(run.linked[name]) for name in names)
     measured = []
     for number, (results, failed) in enumerate(found, 1):
-        changes = {one.name: one.change for one in results}
-        change = limited_change(list(changes.values()), run.config.largest_growth)
+        changes = [one.change for one in results]
+        change = limited_change(changes, run.config.largest_growth)
         measured.append(Measurement(change, failed, len(names)))
-        worst = max(changes, key=lambda name: changes[name], default="none")
-        logging.info(
-            "%s: policy %d of %d: mean %+.3f%%, worst %s by %+.3f%%",
-            *(label, number, len(found), 100 * mean_change(list(changes.values())), worst),
-            100 * changes.get(worst, 0.0),
-        )
+        if results:
+            worst = max(results, key=lambda one: one.change)
+            logging.info(
+                "%s: policy %d of %d: mean %+.3f%%, worst %s by %+.3f%%",
+                *(label, number, len(found), 100 * mean_change(changes)),
+                *(worst.name, 100 * worst.change),
+            )
     return measured
 
 

@@ -162,7 +162,8 @@ def _grid_loss(
     trained, published = checkpoint.best, to_grid(checkpoint.best)
     label, network = f"{run.problem.name}: validation, weights as trained", run.network(checkpoint)
     modules, config = run.split.validation, run.config
-    as_trained = validated(run, measurer, network, trained, label, on_grid=False)
+    policy = network, trained
+    (as_trained,) = validated(run, measurer, [policy], label, on_grid=False)
     seed = derive_seed(config.seed, "rows")
     inputs, _ = default_decisions(run.compiler, modules, config.rows, seed)
     differing = network.decide(trained, inputs) != network.decide(published, inputs)

@@ -106,7 +106,7 @@ def begin(run: Training) -> tuple[Checkpoint, CandidateMeasurer]:
     change = None
     if not isinstance(run.config.stages[0], Cloning):
         label = f"{run.problem.name}: start"
-        measured = validated(run, measurer, network, weights, label)
+        (measured,) = validated(run, measurer, [(network, weights)], label)
         if measured.failed:
             raise TrainingError(
                 f"the compiler fails on validation modules ({', '.join(measured.failed)}) with the "
