@@ -336,7 +336,8 @@ def labels_of(
     """Labels of a program, which is one module.
 
     Args:
-      changes: by decision, what taking it the other way changes, in millionths of the cost.
+      changes: by decision, what taking it the other way changes, in what is to be learnt: bytes, or
+        millionths of the cost.
       cost: of the program.
       logs: by unit, of its decisions.
     """

@@ -5,21 +5,24 @@ import functools
 import re
 import subprocess
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from absl import logging
 
 from benchmarks.common import BenchmarkError
+from benchmarks.results import Cell, Table
 from benchmarks.size_builds import MODEL
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.run.files import write_text
 from compiler_opt_perf.toolchain.aot import venv_program
 from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.cost_sensitive import Inputs, Trees, TreeSettings
-from compiler_opt_perf.train.label_files import Labels, read_labels
+from compiler_opt_perf.train.label_files import Labels, labelled_rows, read_labels
 
 PROBLEM = PROBLEMS["inline-size"]
 SEEDS = (1, 2, 3)
@@ -36,6 +39,33 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 #: Which rows to decide otherwise than the compiler, bool [rows], by their inputs.
 Chooser = Callable[[Inputs], npt.NDArray[np.bool_]]
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Labelled decisions of some programs.
+
+    Attributes:
+      programs: their names, in alphabetical order.
+      inputs: by feature, [rows].
+      advantage: [rows], bytes that deciding otherwise than the compiler saves.
+      groups: [rows], number of the program.
+    """
+
+    programs: Sequence[str]
+    inputs: Inputs
+    advantage: Floats
+    groups: Integers
+
+    @classmethod
+    def of(cls, labels: Sequence[Labels]) -> "Labelled":
+        """Those of labelled modules."""
+        return cls(programs_of(labels), *labelled_rows(PROBLEM, labels))
+
+    @property
+    def could_save(self) -> float:
+        """Bytes that deciding otherwise saves wherever that pays."""
+        return float(self.advantage[self.advantage > 0].sum())
 
 
 def training_labels(
@@ -67,7 +97,7 @@ def training_labels(
     return [one for one in map(read_labels, files) if one.keys]
 
 
-def programs_of(labels: list[Labels]) -> list[str]:
+def programs_of(labels: Sequence[Labels]) -> list[str]:
     """The names of the programs, in the order of `groups_of`."""
     return sorted({one.module.split("/")[0] for one in labels})
 
@@ -137,3 +167,52 @@ def saved_in(
 def rows_of(inputs: Inputs, chosen: npt.NDArray[np.bool_]) -> Inputs:
     """The chosen rows."""
     return {name: values[chosen] for name, values in inputs.items()}
+
+
+def kept_unseen(learnt: Labelled, judges: Sequence[Labelled]) -> Floats:
+    """Bytes that trees save in programs of which they learnt nothing; [judges, seeds].
+
+    Args:
+      judges: labels of the same programs.
+    """
+    found = np.zeros((len(judges), len(SEEDS)))
+    own = (learnt.inputs, learnt.advantage, learnt.groups)
+    for row, group, chooser in unseen_choosers(tree_chooser, *own):
+        for number, one in enumerate(judges):
+            rows = one.groups == group
+            found[number, row] += saved_in(chooser, rows, one.inputs, one.advantage)
+    return found
+
+
+def kept_table(name: str, learnt: Mapping[str, Labelled], judges: Mapping[str, Labelled]) -> Table:
+    """What trees keep of all that single decisions could save, by the labels that they learn.
+
+    Args:
+      name: of the table.
+      judges: labels of the same programs, by kind of build.
+
+    Raises:
+      BenchmarkError: a program has not all kinds of labels.
+    """
+    if len({tuple(one.programs) for one in (*learnt.values(), *judges.values())}) > 1:
+        raise BenchmarkError("a program has labels of one kind of build, but not of another")
+    rows: list[list[Cell]] = []
+    for title, own in learnt.items():
+        row: list[Cell] = [title]
+        kept = kept_unseen(own, list(judges.values()))
+        for judge, bytes_saved in zip(judges.values(), kept, strict=True):
+            saved = 100 * bytes_saved / max(judge.could_save, 1.0)
+            row += [round(float(end), 4) for end in (saved.mean(), saved.min(), saved.max())]
+        rows.append(row)
+        logging.info("%s", row)
+    columns = {"trees learn": "text"}
+    for title in judges:
+        columns |= dict.fromkeys((title, f"{title}, least", f"{title}, most"), "percent:1")
+    return Table.of(
+        name,
+        "What trees keep of all bytes that single decisions could save in programs that they never "
+        "saw, by the labels that they learn and those that judge: mean, least and most of "
+        f"{len(SEEDS)} seeds.",
+        columns,
+        rows,
+    )

@@ -5,7 +5,8 @@ import pytest
 
 from benchmarks.inline_flips import Flip, Site
 from benchmarks.size_builds import COLUMNS
-from benchmarks.size_search import Found, chosen_modules, linked_bytes, study, tables
+from benchmarks.size_flips import Found, linked_bytes
+from benchmarks.size_search import chosen_modules, study, tables
 from compiler_opt_perf.toolchain.installation import Toolchain
 
 _MAP = """\
@@ -33,7 +34,8 @@ def test_modules_with_few_decisions_are_drawn_once_for_all() -> None:
 
 
 def test_changes_are_those_of_the_searched_modules() -> None:
-    flips = [Flip(Site(0, str(number)), 1, change) for number, change in enumerate((-30, -20, 7))]
+    changes = enumerate((-20, -30, 7))
+    flips = [Flip(Site(0, str(number)), number % 2, change) for number, change in changes]
     without = Found(3, 1000, 5000, flips, flips[:2], 4960, 4990)
     outlined = Found(3, 900, 4000, flips, flips[:1], 3970, 4009, carried=4005)
     own = dict(zip(COLUMNS, (without, outlined, without, outlined), strict=True))
@@ -43,9 +45,10 @@ def test_changes_are_those_of_the_searched_modules() -> None:
     assert row[4:8] == [-4, -1, pytest.approx(-3.3333), 1]
     rows = {str(row[0]): row[1:] for row in kept.rows}
     assert list(rows) == [f"C, {title}" for title in COLUMNS]
-    assert rows["C, -Oz"][:7] == [6, 4, 2000, 100, 80, 20, None]
+    # One by one, 30 of the 50 bytes of each program by inlining.
+    assert rows["C, -Oz"][:8] == [6, 4, 2000, 100, 60, 80, 20, None]
     # What saved without the outliner costs with it.
-    assert rows["C, with outliner"][4:7] == [60, -18, -10]
+    assert rows["C, with outliner"][5:8] == [60, -18, -10]
 
 
 @pytest.mark.compiler
@@ -53,7 +56,7 @@ def test_changes_are_those_of_the_searched_modules() -> None:
 def test_decisions_are_judged_by_linked_text_in_all_kinds_of_builds(
     tmp_path: Path, toolchain: Toolchain
 ) -> None:
-    programs, kept = study(["lmdb"], tmp_path, toolchain, largest=20)
+    programs, kept, learnt = study(["lmdb"], tmp_path, toolchain, largest=20)
     (row,) = programs.rows
     name, language, decisions, text, *changes = row
     assert (name, language) == ("lmdb", "C") and decisions == 14
@@ -64,4 +67,7 @@ def test_decisions_are_judged_by_linked_text_in_all_kinds_of_builds(
         assert isinstance(searched, float) and searched <= 0
         assert isinstance(policy, float) and policy > 0
     assert [row[0] for row in kept.rows] == [f"C, {title}" for title in COLUMNS]
+    # There is no other program to learn from.
+    assert [row[0] for row in learnt.rows] == [*COLUMNS, "all"]
+    assert all(one == 0 for row in learnt.rows for one in row[1:])
     assert study(["lmdb"], tmp_path, toolchain, largest=20)[0].rows == programs.rows

@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 
 from benchmarks.results import Cell
-from benchmarks.size_labels import PROBLEM, Floats
-from benchmarks.size_settings import Labelled, kept_unseen, tables
+from benchmarks.size_labels import PROBLEM, Floats, Labelled, kept_unseen
+from benchmarks.size_settings import tables
 from compiler_opt_perf.policy.testing import random_inputs
 
 _PROGRAMS = ("one", "two", "three")
