@@ -41,7 +41,7 @@ from compiler_opt_perf.toolchain.installation import Toolchain
 from compiler_opt_perf.train.compilation import Compiler
 from compiler_opt_perf.train.cost_sensitive import KINDS, Inputs, label_weights, strata
 from compiler_opt_perf.train.label_files import labelled_rows
-from compiler_opt_perf.train.linked import LinkJob, linked_size
+from compiler_opt_perf.train.linked import LinkJob, linked_sizes
 
 _SEED = 1
 _CLAUSES, _GUARDS = 4, 3
@@ -344,7 +344,7 @@ class Linker:
                 LinkJob(compiler, modules[name], model, self.toolchain.ld_lld)
                 for name, model in missing
             ]
-            outcomes = self.pool.map(linked_size, jobs, label="programs")
+            outcomes = self.pool.map(linked_sizes, jobs, label="programs")
             for pair, outcome in zip(missing, outcomes, strict=True):
                 known[pair] = note(self._note(*pair), inputs, int, outcome.get()[0])
         sizes = {pair: size for pair, size in known.items() if size is not None}

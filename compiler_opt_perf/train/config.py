@@ -183,8 +183,8 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     largest_growth: Annotated[
         _Growth | None,
         Meta(
-            description="with copies: validation programs are linked, and a policy by which one "
-            "grows by a larger share counts as much as that one",
+            description="with copies: validation programs are linked, with and without folding, "
+            "and a policy by which one grows by a larger share counts as much as that one",
         ),
     ] = None
     options: Annotated[

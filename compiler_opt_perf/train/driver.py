@@ -314,15 +314,14 @@ def _validated_linked(
     measurer.compilations += (1 + len(policies)) * sum(len(run.linked[name]) for name in names)
     measured = []
     for number, (results, failed) in enumerate(found, 1):
-        changes = [one.change for one in results]
-        change = limited_change(changes, run.config.largest_growth)
+        change = limited_change(results, run.config.largest_growth)
         measured.append(Measurement(change, failed, len(names)))
         if results:
-            worst = max(results, key=lambda one: one.change)
+            worst = max(results, key=lambda one: one.growth)
             logging.info(
                 "%s: policy %d of %d: mean %+.3f%%, worst %s by %+.3f%%",
-                *(label, number, len(found), 100 * mean_change(changes)),
-                *(worst.name, 100 * worst.change),
+                *(label, number, len(found), 100 * mean_change([one.change for one in results])),
+                *(worst.name, 100 * worst.growth),
             )
     return measured
 

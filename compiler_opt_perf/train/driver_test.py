@@ -79,8 +79,9 @@ def test_the_mean_stays_within_the_range_of_weights(tmp_path: Path) -> None:
     assert np.abs(weights).max() <= WEIGHT_LIMIT
 
 
+@pytest.mark.parametrize("grows_folded", [False, True])
 def test_no_policy_is_chosen_by_which_a_program_grows_by_more_than_it_may(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, grows_folded: bool
 ) -> None:
     def linked(
         run: Training, policies: Sequence[tuple[Network, Any]], names: Sequence[str], label: str
@@ -89,12 +90,16 @@ def test_no_policy_is_chosen_by_which_a_program_grows_by_more_than_it_may(
         del run, label
         found: list[LinkedResults] = []
         for _, weights in policies:
-            sizes = (100_000 - round(4000 * weights[0]), 100_000 + round(1000 * weights[0]))
-            results = [
-                ProgramResult(name, (100_000, size), (1, 1))
-                for name, size in zip(names, sizes, strict=True)
-            ]
-            found.append((tuple(results), ()))
+            less = (100_000, 100_000 - round(4000 * weights[0]))
+            more = (100_000, 100_000 + round(1000 * weights[0]))
+            shrinks, grows = names
+            results = (
+                ProgramResult(shrinks, less, (1, 1)),
+                ProgramResult(grows, less, (1, 1), more)
+                if grows_folded
+                else ProgramResult(grows, more, (1, 1)),
+            )
+            found.append((results, ()))
         return found
 
     monkeypatch.setattr(driver, "link", linked)

@@ -24,14 +24,6 @@ def mean_change(changes: Sequence[float]) -> float:
     return math.exp(math.fsum(math.log1p(one) for one in changes) / len(changes)) - 1.0
 
 
-def limited_change(changes: Sequence[float], largest_growth: float | None) -> float:
-    """The geometric mean, or the largest change if it is above the limit, if there is one."""
-    worst = max(changes, default=0.0)
-    if largest_growth is not None and worst > largest_growth:
-        return worst
-    return mean_change(changes)
-
-
 @dataclass(frozen=True)
 class LinkJob:
     """The modules of one program, to compile and link.
@@ -47,16 +39,20 @@ class LinkJob:
     linker: Tool
 
 
-def linked_size(job: LinkJob) -> tuple[int, int]:
-    """Bytes of text linked, and of the objects. In a pool's worker. Raises as `labels.label`."""
+def linked_sizes(job: LinkJob) -> tuple[int, int, int]:
+    """Bytes of text linked, of the objects, and linked with identical functions folded.
+
+    In a pool's worker. Raises as `labels.label`.
+    """
     with scratch() as folder:
         objects = [folder / f"{i}.o" for i in range(len(job.modules))]
         problem = job.compiler.problem
         for module, target in zip(job.modules, objects, strict=True):
             options = [] if job.model is None else problem.development_options(model=job.model)
             job.compiler.compile(module, target, options)
-        linked = linked_text_bytes(objects, job.linker, fold=job.compiler.folding)
-        return linked, sum(map(text_bytes, objects))
+        folded = linked_text_bytes(objects, job.linker, fold=True)
+        linked = folded if job.compiler.folding else linked_text_bytes(objects, job.linker)
+        return linked, sum(map(text_bytes, objects)), folded
 
 
 @dataclass(frozen=True)
@@ -67,16 +63,32 @@ class ProgramResult:
       name: the program's name.
       linked: bytes of its linked text, with the compiler's own policy and with this one.
       objects: the same of its objects.
+      folded: the same of a link that folds identical functions; None if that was not measured.
     """
 
     name: str
     linked: tuple[int, int]
     objects: tuple[int, int]
+    folded: tuple[int, int] | None = None
 
     @property
     def change(self) -> float:
         """The change of the linked text; -0.01 is 1% less."""
         return self.linked[1] / self.linked[0] - 1.0
+
+    @property
+    def growth(self) -> float:
+        """The larger change, whether or not the linker folds."""
+        folded = self.folded or self.linked
+        return max(self.change, folded[1] / folded[0] - 1.0)
+
+
+def limited_change(programs: Sequence[ProgramResult], largest_growth: float | None) -> float:
+    """The geometric mean, or the largest growth if it is above the limit, if there is one."""
+    worst = max((one.growth for one in programs), default=0.0)
+    if largest_growth is not None and worst > largest_growth:
+        return worst
+    return mean_change([one.change for one in programs])
 
 
 #: With a policy: the results, and the programs on which the compiler fails with it.
@@ -110,7 +122,7 @@ def link_programs(
         for model in (None, *models)
         for modules in programs.values()
     ]
-    outcomes = pool.map(linked_size, jobs, label=label)
+    outcomes = pool.map(linked_sizes, jobs, label=label)
     names, size = tuple(programs), len(programs)
     others = [outcomes[size * number :][:size] for number in range(1, len(models) + 1)]
     return [_compared(names, outcomes[:size], own) for own in others]
@@ -118,8 +130,8 @@ def link_programs(
 
 def _compared(
     names: Sequence[str],
-    defaults: Sequence[Outcome[tuple[int, int]]],
-    policies: Sequence[Outcome[tuple[int, int]]],
+    defaults: Sequence[Outcome[tuple[int, int, int]]],
+    policies: Sequence[Outcome[tuple[int, int, int]]],
 ) -> LinkedResults:
     """Compares programs by a policy with those by the compiler's own; raises as above."""
     programs, failed = [], []
@@ -136,7 +148,7 @@ def _compared(
         one, other = default.get(), policy.get()
         if not all(one):
             raise TrainingError(f"{name}: has no code to compare; leave it out")
-        programs.append(ProgramResult(name, (one[0], other[0]), (one[1], other[1])))
+        programs.append(ProgramResult(name, *zip(one, other, strict=True)))
     return tuple(programs), tuple(failed)
 
 
