@@ -64,7 +64,7 @@ def _build(builds: Builds) -> None:
 def _searched(builds: Builds, *, largest: int) -> tuple[dict[str, Found], dict[str, Labels]]:
     """What is found in a program, by column, and all that was tried, if all columns have some.
 
-    Nothing if the program has no module of few decisions.
+    Nothing if the program has no module of few decisions that the linker keeps.
     """
     name = builds.name
     columns = {
@@ -80,7 +80,8 @@ def _searched(builds: Builds, *, largest: int) -> tuple[dict[str, Found], dict[s
         list[int],
         lambda: [len(plain.decisions(one)) for one in range(len(plain.objects))],
     )
-    modules = chosen_modules(name, counted, largest)
+    linked = [module for module, size in enumerate(plain.linked()) if size]
+    modules = chosen_modules(name, counted, linked, largest)
     logging.info("%s: %d modules", name, len(modules))
     found: dict[str, Found] = {}
     taken: Sequence[Flip] = ()
@@ -94,11 +95,18 @@ def _searched(builds: Builds, *, largest: int) -> tuple[dict[str, Found], dict[s
     return found, {title: columns[title].labels(one.flips) for title, one in found.items()}
 
 
-def chosen_modules(name: str, decisions: Sequence[int], largest: int = MOST) -> list[int]:
-    """The modules of a program that are searched, by their numbers of decisions."""
+def chosen_modules(
+    name: str, decisions: Sequence[int], linked: Sequence[int], largest: int = MOST
+) -> list[int]:
+    """The modules of a program that are searched.
+
+    Args:
+      decisions: of each module.
+      linked: modules of which the linker keeps something.
+    """
     few = [number for number, count in enumerate(decisions) if LEAST <= count <= largest]
     random = np.random.default_rng(derive_seed(SEED, name))
-    return sorted(int(one) for one in random.permutation(few)[:MODULES])
+    return sorted([int(one) for one in random.permutation(few) if one in linked][:MODULES])
 
 
 def tables(found: Mapping[str, Mapping[str, Found]]) -> list[Table]:

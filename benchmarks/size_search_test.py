@@ -21,16 +21,20 @@ _MAP = """\
 
 
 def test_bytes_of_modules_are_read_from_the_map_of_the_link() -> None:
-    assert linked_bytes(_MAP, {"/a/one.o"}) == 0x1C + 5
-    assert linked_bytes(_MAP, {"/a/one.o", "/a/two.o"}) == 0x1C + 5 + 0x10
+    assert linked_bytes(_MAP, ["/a/two.o", "/a/none.o", "/a/one.o"]) == [0x10, 0, 0x1C + 5]
 
 
 def test_modules_with_few_decisions_are_drawn_once_for_all() -> None:
     counts = [0, 9, 10, 400, 401, *range(20, 40)]
-    chosen = chosen_modules("lua", counts)
+    every = range(len(counts))
+    chosen = chosen_modules("lua", counts, every)
     assert len(chosen) == 3 and all(10 <= counts[one] <= 400 for one in chosen)
-    assert chosen_modules("lua", counts) == chosen != chosen_modules("zlib", counts)
-    assert chosen_modules("lua", [3, 500, 15]) == [2]
+    assert chosen_modules("lua", counts, every) == chosen != chosen_modules("zlib", counts, every)
+    assert chosen_modules("lua", [3, 500, 15], range(3)) == [2]
+    # What is not linked is not searched, and others stay.
+    first, *others = chosen
+    kept = chosen_modules("lua", counts, [one for one in every if one != first])
+    assert len(kept) == 3 and {*others} < {*kept}
 
 
 def test_changes_are_those_of_the_searched_modules() -> None:
