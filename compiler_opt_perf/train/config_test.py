@@ -135,9 +135,9 @@ _SHIPPED = REPO_ROOT / "models" / "inline-size" / "recipe.toml"
     [
         ('"bzip2", "tcc"', '"bzip2", "lua"', "$.programs.test: lua is named twice"),
         ('"bzip2", "tcc"', '"bzip2", "bzip2"', "$.programs.validation: bzip2 is named twice"),
-        ("[2.5, 3.0,", "[2.5, 0.501,", "$.stages[0].margins[1]: expected `float` that"),
+        ("[2.25, 2.5,", "[2.25, 0.501,", "$.stages[0].margins[1]: expected `float` that"),
         (
-            "[2.5, 3.0, 3.5]",
+            "[2.25, 2.5, 3.0, 3.5]",
             "[]",
             "$.stages[0].inlined_margin: 0.25: expected margins, too",
         ),

@@ -23,7 +23,7 @@ from absl import logging
 from msgspec import Meta
 
 from compiler_opt_perf.policy.encoding import GRID, Normalisation, fit_normalisation
-from compiler_opt_perf.policy.network import MAX_DEFAULT_LEAD, DecisionKind, Network
+from compiler_opt_perf.policy.network import MAX_DEFAULT_LEAD, WEIGHT_LIMIT, DecisionKind, Network
 from compiler_opt_perf.run.files import write_text
 from compiler_opt_perf.run.json_text import FieldError
 from compiler_opt_perf.run.seeds import derive_seed
@@ -38,6 +38,7 @@ from compiler_opt_perf.train.algorithm import (
     Steps,
 )
 from compiler_opt_perf.train.cost_sensitive import KINDS, Trees, TreeSettings, distil
+from compiler_opt_perf.train.errors import TrainingError
 from compiler_opt_perf.train.label_files import (
     Labels,
     labelled_rows,
@@ -119,15 +120,24 @@ def with_margins(
 ) -> tuple[float, npt.NDArray[Any]]:
     """The lead and the weights of a policy with margins.
 
-    A network has one lead: the bias of the score of not inlining makes two of it.
+    A network has one lead: the biases of both scores make two of it.
 
     Args:
       inlined_margin: of calls that the compiler would inline; None: as of the others.
+
+    Raises:
+      TrainingError: the margins differ by more than the biases can hold.
     """
     if inlined_margin is None:
         return margin, weights
     shifted = weights.copy()
-    shifted[-2] += (margin - inlined_margin) / 2
+    # Half on each, on the grid: a bias alone has not room enough.
+    shift = (margin - inlined_margin) / 2
+    half = np.rint(shift / 2 / GRID) * GRID
+    shifted[-2:] += (half, half - shift)
+    if np.abs(shifted[-2:]).max() > WEIGHT_LIMIT:
+        message = f"margins of {margin:g} and {inlined_margin:g} differ by more than the weights of"
+        raise TrainingError(f"{message} this network can hold; take a larger inlined_margin")
     return (margin + inlined_margin) / 2, shifted
 
 

@@ -15,7 +15,7 @@ from compiler_opt_perf.corpus.profiles import Profiles
 from compiler_opt_perf.cost.size import text_bytes
 from compiler_opt_perf.policy import export
 from compiler_opt_perf.policy.encoding import fit_normalisation
-from compiler_opt_perf.policy.network import Network
+from compiler_opt_perf.policy.network import Network, to_grid
 from compiler_opt_perf.policy.problem import PROBLEMS
 from compiler_opt_perf.policy.testing import random_inputs, random_network
 from compiler_opt_perf.run.command import run_command
@@ -296,19 +296,30 @@ def test_a_policy_without_a_last_layer_decides_as_the_compiler() -> None:
     )
 
 
-def test_calls_that_the_compiler_would_inline_may_have_another_margin() -> None:
+@pytest.mark.parametrize(("margin", "inlined_margin"), [(0.5, 0.0625), (3.5, 0.25)])
+def test_calls_that_the_compiler_would_inline_may_have_another_margin(
+    margin: float, inlined_margin: float
+) -> None:
     problem = PROBLEMS["inline-size"]
     network = random_network(problem)
-    weights = network.initial_weights(1)
+    weights = to_grid(network.initial_weights(1))
     inputs = random_inputs(problem, 400, seed=1)
     scores = network.scores(network.layers(weights), network.encode(inputs))
     gain = np.asarray(scores[:, 1] - scores[:, 0])
     inlined = inputs["inlining_default"].reshape(-1) > 0
-    margin, inlined_margin = 0.5, 0.0625
     lead, shifted = with_margins(weights, margin, inlined_margin)
     led = dataclasses.replace(network, default_lead=lead)
     wanted = np.where(inlined, gain >= -inlined_margin, gain > margin)
-    assert (led.decide(shifted, inputs) == wanted).all()
+    # As it is published.
+    assert (led.decide(to_grid(shifted), inputs) == wanted).all()
     # One margin for both decides otherwise.
     assert (led.decide(weights, inputs) != wanted).any()
     assert with_margins(weights, 0.25, None) == (0.25, weights)
+
+
+def test_margins_are_refused_that_the_weights_cannot_hold() -> None:
+    weights = np.array([0.25, 0.5, 0.3, -0.3])
+    lead, shifted = with_margins(weights, 2.5, 0.25)
+    assert lead == 1.375 and shifted.tolist() == pytest.approx([0.25, 0.5, 0.8625, -0.8625])
+    with pytest.raises(TrainingError, match="margins of 4 and 0.25 differ by more than"):
+        with_margins(weights, 4.0, 0.25)
