@@ -211,7 +211,7 @@ def kept_table(name: str, learnt: Mapping[str, Labelled], judges: Mapping[str, L
     return Table.of(
         name,
         "What trees keep of all bytes that single decisions could save in programs that they never "
-        "saw, by the labels that they learn and those that judge: mean, least and most of "
+        "saw. By the labels that they learn and those that judge: mean, least and most of "
         f"{len(SEEDS)} seeds.",
         columns,
         rows,

@@ -173,9 +173,10 @@ def _kept(found: Mapping[str, Mapping[str, Found]]) -> Table:
             )
     return Table.of(
         "kept",
-        "Sums over the programs: decisions, those that save, and bytes that are saved: one by one, "
-        "of it by inlining what the compiler would not, together, by the policy, and by what is "
-        "found without the outliner. Then geometric means of the programs' changes.",
+        "Sums over the programs: decisions, those that save, and bytes that are saved one by one, "
+        "of it by inlining what the compiler would not. Bytes that are saved together, by the "
+        "policy, and by what is found without the outliner. Geometric means of the programs' "
+        "changes.",
         {
             "in": "text",
             "decisions": "integer",
